@@ -30,6 +30,7 @@ class Reason(str, Enum):
     ODOMETRY_QUATERNION = "odometry_quaternion"  # norm too far from 1
     ODOMETRY_JUMP = "odometry_jump"  # a step no car can make
     ODOMETRY_FRAME = "odometry_frame"  # frame_id changed or is empty
+    ODOMETRY_TWIST = "odometry_twist"  # the twist is not in the child frame: speed taken from poses (a warning)
     HISTORY_SHORT = "history_short"  # odometry does not cover the ego history yet
     HISTORY_GAP = "history_gap"  # a hole of more than the limit inside the ego history
     # stream and plan
@@ -44,6 +45,7 @@ class Reason(str, Enum):
     PLAN_CURVATURE = "plan_curvature"
     DEADLINE_MISSED = "deadline_missed"
     INPUT_STALE = "input_stale"  # a camera or the odometry stopped
+    INTAKE_FAILED = "intake_failed"  # an unexpected exception while a message was taken in
     PLANNER_FAILED = "planner_failed"  # an unexpected exception in the planning thread
 
 
