@@ -11,7 +11,7 @@ def clean_route(text: str, source: str = "route") -> str:
     """One line of plain text: control characters become spaces, runs of spaces one, and both ends are stripped.
 
     Angle brackets become spaces as well: `<|...|>` are the model's own control tokens, and no direction needs them.
-    Raises InputRefused (ROUTE_TOO_LONG) beyond 1000 characters; whether the text fits the prompt is the planner's check.
+    Raises InputRefused (ROUTE_TOO_LONG) beyond 1000 characters; whether it fits the prompt is the planner's check.
     """
     plain = "".join(character if character.isprintable() and character not in "<>" else " " for character in text)
     cleaned = " ".join(plain.split())
