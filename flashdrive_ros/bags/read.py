@@ -10,7 +10,7 @@ import heapq
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path, PurePath
@@ -19,7 +19,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
-from rosbags.interfaces import Connection, ConnectionExtRosbag2, MessageDefinition, MessageDefinitionFormat
+from rosbags.interfaces import (
+    Connection,
+    ConnectionExtRosbag2,
+    MessageDefinition,
+    MessageDefinitionFormat,
+    QosDurability,
+)
 from rosbags.rosbag2 import Reader
 from rosbags.typesys import Stores, get_types_from_idl, get_types_from_msg, get_typestore
 
@@ -45,6 +51,8 @@ class BagTopic:
     """For example `sensor_msgs/msg/Image`."""
     message_count: int
     """Messages that the storage files hold."""
+    latched: bool
+    """Recorded from transient-local publishers."""
 
 
 @dataclass(frozen=True)
@@ -251,11 +259,16 @@ def _require_cdr(file: Path, reader: Reader) -> None:
 def _topics(path: Path, readers: tuple[Reader, ...]) -> dict[str, BagTopic]:
     topics: dict[str, BagTopic] = {}
     for connection in (connection for reader in readers for connection in reader.connections):
-        known = topics.get(connection.topic, BagTopic(connection.topic, connection.msgtype, 0))
+        known = topics.get(connection.topic, BagTopic(connection.topic, connection.msgtype, 0, _latched(connection)))
         if known.type_name != connection.msgtype:
             raise BagError(f"{path}: {connection.topic} has two types, {known.type_name} and {connection.msgtype}")
-        topics[connection.topic] = BagTopic(known.name, known.type_name, known.message_count + connection.msgcount)
+        topics[connection.topic] = replace(known, message_count=known.message_count + connection.msgcount)
     return dict(sorted(topics.items()))
+
+
+def _latched(connection: Connection) -> bool:
+    profiles = connection.ext.offered_qos_profiles if isinstance(connection.ext, ConnectionExtRosbag2) else []
+    return bool(profiles) and all(profile.durability == QosDurability.TRANSIENT_LOCAL for profile in profiles)
 
 
 def _count_damage(path: Path, promised: Mapping[str, int], topics: Mapping[str, BagTopic]) -> tuple[str, ...]:
