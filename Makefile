@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 COLCON := $(CURDIR)/.colcon
-PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+PIP_INSTALL = -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt
 BUILD_INPUTS := constraints.txt pyproject.toml package.xml CMakeLists.txt $(wildcard cmake/* msg/*.msg scripts/*)
 
 # The ROS wheels never set AMENT_PREFIX_PATH. LOCALHOST: nothing of a test or demo leaves this machine.
