@@ -137,17 +137,31 @@ def _yuv422(luma: tuple[int, int], chroma: tuple[int, int]) -> Callable[[Pixels]
 
     def to_rgb(pixels: Pixels) -> Pixels:
         height, width = pixels.shape[:2]
-        pairs = pixels.reshape(height, width // 2, 4).astype(np.int32)
-        u, v = pairs[..., chroma[0], None] - 128, pairs[..., chroma[1], None] - 128
-        # BT.601 studio range times 2**16: 255/219 for Y, 255/224 * 2 * (1 - 0.299 | 0.114) for V into R and U into B.
-        y = (pairs[..., luma] - 16) * 76309 + 32768
+        pairs = pixels.reshape(height, width // 2, 4)
+        u, v = pairs[..., chroma[0]], pairs[..., chroma[1]]
+        chroma_parts = (_RED_V[v], _GREEN_U[u] + _GREEN_V[v], _BLUE_U[u])
         rgb = np.empty((height, width // 2, 2, 3), np.uint8)
-        for channel, chroma_part in enumerate((104597 * v, -25675 * u - 53279 * v, 132201 * u)):
-            rgb[..., channel] = np.clip((y + chroma_part) >> 16, 0, 255)
+        for pixel, offset in enumerate(luma):
+            y = _LUMA[pairs[..., offset]]
+            for channel, chroma_part in enumerate(chroma_parts):
+                rgb[..., pixel, channel] = np.clip((y + chroma_part) >> 5, 0, 255)
         return rgb.reshape(height, width, 3)
 
     return to_rgb
 
+
+def _table(factor: float, zero: int, rounding: int = 0) -> NDArray[np.int16]:
+    """factor * (byte - zero) for every byte, times 32: all sums of a pixel stay within 16 bits."""
+    table: NDArray[np.int16] = np.rint(32 * factor * (np.arange(256) - zero) + rounding).astype(np.int16)
+    return table
+
+
+# BT.601: luma weights 0.299, 0.587, 0.114; 219 steps of luma and 224 of chroma stand for the full range.
+_LUMA = _table(255 / 219, 16, rounding=16)
+_RED_V = _table(2 * (1 - 0.299) * 255 / 224, 128)
+_GREEN_U = _table(-2 * (1 - 0.114) * 0.114 / 0.587 * 255 / 224, 128)
+_GREEN_V = _table(-2 * (1 - 0.299) * 0.299 / 0.587 * 255 / 224, 128)
+_BLUE_U = _table(2 * (1 - 0.114) * 255 / 224, 128)
 
 _YUYV = (2, _yuv422(luma=(0, 2), chroma=(1, 3)))
 _UYVY = (2, _yuv422(luma=(1, 3), chroma=(0, 2)))
