@@ -82,6 +82,7 @@ def command_parser(name: str, command: Command, module: Any) -> argparse.Argumen
         description=f"{command.help[0].upper()}{command.help[1:]}.",
         epilog=f"example:\n  {module.EXAMPLE.strip()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     module.add_arguments(parser)
     parser.add_argument(

@@ -8,7 +8,7 @@ from flashdrive_ros.errors import ModelFileError
 
 
 def resource_path(relative: str) -> Path:
-    """Absolute path of `relative`, for example "resource/models/nano", "config/nano.yaml" or "launch/planner.launch.py".
+    """Absolute path of `relative`, for example "resource/models/nano" or "config/nano.yaml".
 
     A source checkout holds it beside the Python package. pip and colcon both install the package into
     `<prefix>/lib/.../flashdrive_ros` and these files into `<prefix>/share/flashdrive_ros`, so the nearest folder above
