@@ -59,6 +59,7 @@ $(VENV)/test.stamp: $(VENV)/run.stamp
 $(COLCON)/venv.stamp: constraints.txt pyproject.toml
 	@scripts/check_machine $(PYTHON)
 	@echo "Installing ROS 2, colcon and what the node needs into .colcon/venv (once, about half a minute) ..."
+	@rm -rf $(COLCON)/build
 	@test -x $(COLCON)/venv/bin/python || $(PYTHON) -m venv $(COLCON)/venv
 	@$(COLCON)/venv/bin/python $(PIP_INSTALL) pip
 	@$(COLCON)/venv/bin/python $(PIP_INSTALL) --group build --group colcon
