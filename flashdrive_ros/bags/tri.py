@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from flashdrive_ros.bags import sensor_messages as messages
 from flashdrive_ros.bags.write import NewTopic, create_bag
@@ -31,6 +31,7 @@ CAMERA_OF = {"CAMERA_05": "cross_left", "CAMERA_01": "front_wide", "CAMERA_06": 
 LOOKS_ALONG = {"cross_left": (0.6, 0.8), "front_wide": (1.0, 0.0), "cross_right": (0.6, -0.8), "rear_tele": (-1.0, 0.0)}
 """Roughly where each optical axis points in base_link (x forward, y left)."""
 NS_PER_NAME_UNIT = 100
+END_OF_JPEG = b"\xff\xd9"
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 AGREEMENT_M = 0.1
 """The cameras' poses, each taken back to base_link, must agree to this."""
@@ -217,16 +218,17 @@ def _step(
 
 
 def _require_jpeg(path: Path, size: tuple[int, int]) -> None:
+    expected = f"a whole JPEG of {size[0]}x{size[1]}"
     try:
         with Image.open(path) as picture:
-            found = f"{picture.format} {picture.width}x{picture.height}"
+            found = f"{picture.format} of {picture.width}x{picture.height}"
+            whole = path.read_bytes().endswith(END_OF_JPEG)
     except FileNotFoundError:
-        found = "no file"
-    except (OSError, UnidentifiedImageError):
-        found = "no picture"
-    expected = f"JPEG {size[0]}x{size[1]}"
-    if found != expected:
-        raise DatasetError(f"{path}: found {found}, expected {expected}")
+        raise DatasetError(f"{path}: found no file, expected {expected}") from None
+    except OSError as error:
+        raise DatasetError(f"{path}: found no picture, expected {expected}") from error
+    if not whole or found != f"JPEG of {size[0]}x{size[1]}":
+        raise DatasetError(f"{path}: found {found}{'' if whole else ', cut off'}, expected {expected}")
 
 
 def _only_file(folder: Path, pattern: str) -> Path:

@@ -142,7 +142,7 @@ def crop_and_resize(picture: Image.Image, crop: tuple[float, float, float, float
         round(bottom * picture.height),
     )
     height = round(width * (box[3] - box[1]) / (box[2] - box[0]))
-    return picture.resize((width, height), Image.Resampling.LANCZOS, box=box)
+    return picture.crop(box).resize((width, height), Image.Resampling.LANCZOS)
 
 
 def encode_jpeg(picture: Image.Image, quality: int) -> bytes:
