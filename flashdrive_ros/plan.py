@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from flashdrive_ros.reasons import Refusal
 from flashdrive_ros.rotations import quaternion_multiply, rotate
 from flashdrive_ros.window import EgoPose
 
@@ -66,6 +67,8 @@ class Plan:
     reasoning: ReasoningText
     ego: EgoPose
     timing: StageTiming
+    warnings: tuple[Refusal, ...]
+    """What a reader of the plan should know: discomfort, a route left out, a truncated reasoning."""
 
 
 def in_fixed_frame(waypoints: Waypoints, ego: EgoPose) -> Waypoints:

@@ -136,8 +136,6 @@ class TokenIds:
     future_start: int
     route_start: int
     route_end: int
-    draft_mask: int
-    """Embedding row of the drafter's unknown tokens; the last row of the table."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +209,6 @@ _ALPAMAYO_TOKENS = TokenIds(
     future_start=155681,
     route_start=155690,
     route_end=155692,
-    draft_mask=155697,
 )
 
 ALPAMAYO_1_5 = ModelConfig(
@@ -282,13 +279,13 @@ NANO = ModelConfig(
         future_start=1034,
         route_start=1035,
         route_end=1036,
-        draft_mask=2047,
     ),
     prompt=PromptConfig(
         cameras=(0, 1, 2, 6),
         system_text="You drive.",
         request_text="Reason, then plan.",
-        frame_label="frame {index}",
+        camera_label="{name}:",
+        frame_label=" frame {index}",
         route_capacity=16,
         reasoning_capacity=24,
         draft_capacity=24,
