@@ -9,7 +9,8 @@ A refusal from `add_*` concerns one message. A refusal from `poll` concerns a wi
 exceptions that belong into the order of windows: STAMP_BACKWARD (the run jumped back: reset whatever depends on earlier
 windows) and ODOMETRY_TWIST (a warning, once a run: the next window's speed comes from poses).
 
-The same messages give the same windows whatever the interleaving of topics, as long as no topic lags by 3 strides.
+The same messages give the same windows whatever the interleaving of topics, as long as none is silent: at any moment
+every topic, holes and transport included, is less than 3 strides behind the reference camera.
 """
 
 from __future__ import annotations

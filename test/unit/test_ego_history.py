@@ -83,7 +83,7 @@ def test_straight_at_10_mps_is_one_metre_a_step_behind_the_car():
 
 
 def test_a_constant_turn_matches_the_circle_seen_from_its_end():
-    # Samples at 100 Hz lie 0.1 m apart on a radius of 50 m: a chord is at most 0.1**2 / (8 * 50) = 25 um inside the arc.
+    # Samples at 100 Hz lie 0.1 m apart on a radius of 50 m: a chord is 0.1**2 / (8 * 50) = 25 um inside the arc.
     ego = window(filled(circle(t) for t in times(2, 100)), 1.755)
     back = 10.0 * np.arange(-15, 1) * 0.1 / 50.0  # heading relative to t0
     expected = 50.0 * np.stack([np.sin(back), 1 - np.cos(back), np.zeros(16)], axis=-1)
