@@ -10,6 +10,8 @@ Two traps of this data set, both checked here:
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -115,17 +117,14 @@ def read_scene(folder: Path) -> TriScene:
     """Read and check a scene folder. Raises DatasetError."""
     scene_path = _only_file(folder, "scene_*.json")
     scene = _load_json(scene_path)
-    try:
+    with _format_errors(scene_path, "a DGP scene with data, samples and their ids"):
         datums = {datum["key"]: datum for datum in scene["data"]}
         samples = sorted(scene["samples"], key=lambda sample: str(sample["id"]["timestamp"]))
         calibration_path = folder / "calibration" / f"{samples[0]['calibration_key']}.json"
-        cameras = _cameras(calibration_path)
-        steps = tuple(
-            _step(folder, scene_path, [datums[key] for key in sample["datum_keys"]], cameras) for sample in samples
-        )
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise DatasetError(f"{scene_path}: found {found}; expected a DGP scene with data, samples and ids") from error
+    cameras = _cameras(calibration_path)
+    with _format_errors(scene_path, "an image with name, size, time and pose for every camera of a sample"):
+        datums_of_samples = [[datums[key] for key in sample["datum_keys"]] for sample in samples]
+        steps = tuple(_step(folder, scene_path, step, cameras) for step in datums_of_samples)
     return TriScene(folder.name, cameras, steps)
 
 
@@ -173,22 +172,25 @@ def _conjugate(quaternion_xyzw: Array) -> Array:
 
 def _cameras(path: Path) -> dict[str, TriCamera]:
     calibration = _load_json(path)
-    names = list(calibration["names"])
-    if missing := sorted(set(CAMERA_OF) - set(names)):
-        raise DatasetError(f"{path}: found {', '.join(names)}, expected also {', '.join(missing)}")
-    cameras = {}
-    for dataset_name, name in CAMERA_OF.items():
-        index = names.index(dataset_name)
-        intrinsics = calibration["intrinsics"][index]
-        mounted = pose_of(calibration["extrinsics"][index], path)
-        axis = rotate(mounted.quaternion_xyzw, np.array([0.0, 0.0, 1.0]))
-        if float(axis[:2] @ np.array(LOOKS_ALONG[name])) < 0.9:
-            raise DatasetError(
-                f"{path}: found {dataset_name} looking along {np.round(axis, 2).tolist()} (x forward, y left), "
-                f"expected {name} to look about along {LOOKS_ALONG[name]}"
-            )
-        cameras[name] = TriCamera(mounted, (intrinsics["fx"], intrinsics["fy"]), (intrinsics["cx"], intrinsics["cy"]))
-    return cameras
+    with _format_errors(path, "names, intrinsics and extrinsics of every sensor"):
+        names = list(calibration["names"])
+        if missing := sorted(set(CAMERA_OF) - set(names)):
+            raise DatasetError(f"{path}: found {', '.join(names)}, expected also {', '.join(missing)}")
+        return {name: _camera(path, calibration, names.index(dataset_name)) for dataset_name, name in CAMERA_OF.items()}
+
+
+def _camera(path: Path, calibration: Any, index: int) -> TriCamera:
+    dataset_name = calibration["names"][index]
+    name = CAMERA_OF[dataset_name]
+    intrinsics = calibration["intrinsics"][index]
+    mounted = pose_of(calibration["extrinsics"][index], path)
+    axis = rotate(mounted.quaternion_xyzw, np.array([0.0, 0.0, 1.0]))
+    if float(axis[:2] @ np.array(LOOKS_ALONG[name])) < 0.9:
+        raise DatasetError(
+            f"{path}: found {dataset_name} looking along {np.round(axis, 2).tolist()} (x forward, y left), "
+            f"expected {name} to look about along {LOOKS_ALONG[name]}"
+        )
+    return TriCamera(mounted, (intrinsics["fx"], intrinsics["fy"]), (intrinsics["cx"], intrinsics["cy"]))
 
 
 def _step(
@@ -237,6 +239,14 @@ def _only_file(folder: Path, pattern: str) -> Path:
         names = ", ".join(path.name for path in found) or "none"
         raise DatasetError(f"{folder}: found {names}, expected exactly one {pattern}")
     return found[0]
+
+
+@contextmanager
+def _format_errors(path: Path, expected: str) -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise DatasetError(f"{path}: found {type(error).__name__}: {error}; expected {expected}") from error
 
 
 def _load_json(path: Path) -> Any:

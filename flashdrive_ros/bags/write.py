@@ -53,13 +53,9 @@ def create_bag(
     if path.exists():
         raise BagError(f"{path}: exists already; choose another output or remove it")
     store = message_store()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BagError(f"{path.parent}: cannot be created: {error.strerror}") from error
-    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as staging:
+    with _staging_folder(path) as staging:
         # rosbags names the file after its folder, and the name goes into the file.
-        folder = Path(staging) / "bag"
+        folder = staging / "bag"
         with Writer(folder, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
             for key, value in (custom_data or {}).items():
                 writer.set_custom_data(key, value)
@@ -70,7 +66,22 @@ def create_bag(
 
             def write(topic: str, log_time_ns: int, message: Any) -> None:
                 raw = message if isinstance(message, bytes) else store.serialize_cdr(message, topics[topic].type_name)
-                writer.write(connections[topic], log_time_ns, raw)
+                try:
+                    writer.write(connections[topic], log_time_ns, raw)
+                except OSError as error:
+                    raise BagError(f"{path}: cannot be written: {error.strerror}") from error
 
             yield write
         folder.rename(path)
+
+
+@contextmanager
+def _staging_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path`, on the same file system, so that the finished bag can be moved into place."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise BagError(f"{path.parent}: cannot be written: {error.strerror}") from error
+    with staging as name:
+        yield Path(name)

@@ -64,7 +64,10 @@ def test_an_existing_output_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_an_output_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(BagError, match="cannot be created"), create_bag(tmp_path / "file" / "bag", {"/a": STRING}):
+    with (
+        pytest.raises(BagError, match="file: cannot be written"),
+        create_bag(tmp_path / "file" / "bag", {"/a": STRING}),
+    ):
         pass
 
 

@@ -190,6 +190,16 @@ def test_swapped_camera_mountings_are_noticed(shared_data: Path, tmp_path: Path)
         tri.read_scene(scene)
 
 
+@pytest.mark.parametrize("file", ["scene_*.json", "calibration/*.json"])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"data": [], "samples": [], "names": 3}'])
+def test_a_damaged_json_is_refused_by_name(shared_data: Path, tmp_path: Path, file: str, content: str) -> None:
+    scene = editable_scene(shared_data, tmp_path)
+    damaged = next(scene.glob(file))
+    damaged.write_text(content)
+    with pytest.raises(DatasetError, match=f"{damaged.name}: found .*expected"):
+        tri.read_scene(scene)
+
+
 def test_a_quaternion_that_is_no_rotation_is_refused(shared_data: Path, tmp_path: Path) -> None:
     scene = editable_scene(shared_data, tmp_path)
 
