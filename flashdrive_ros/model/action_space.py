@@ -56,9 +56,8 @@ def rollout(actions: NDArray[np.floating], v0_mps: float, config: ActionConfig) 
 def initial_speed_mps(history: EgoHistory, dt_s: float) -> float:
     """Signed forward speed at t0, the last of the n speeds that best explain the history.
 
-    Least squares over the speeds v of `v_k u_k + v_(k+1) u_(k+1) = 2 (p_(k+1) - p_k) / dt`, u = (cos, sin) of the heading,
-    with third-order smoothness and a small ridge. At a constant
-    speed the ridge takes 0.006 % off.
+    Least squares over the speeds v of `v_k u_k + v_(k+1) u_(k+1) = 2 (p_(k+1) - p_k) / dt`, u = (cos, sin) of the
+    heading, with third-order smoothness and a small ridge, which takes 0.006 % off a constant speed.
     """
     positions = np.asarray(history.positions_m, np.float64)[:, :2]
     rotations = np.asarray(history.rotations, np.float64)
