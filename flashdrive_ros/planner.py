@@ -252,7 +252,7 @@ def load_planner(model_path: str | Path, *, settings: PlannerSettings) -> Stream
     Raises ModelFileError for a missing or damaged file, ParameterError for settings the model cannot serve.
     """
     folder = resource_path("resource/models/nano") if str(model_path) == "nano" else Path(model_path)
-    engines = OnnxEngines(folder, settings.threads)
+    engines = OnnxEngines(folder, settings.threads, settings.samples)
     check_settings(settings, engines.config)
     config = with_cameras(engines.config, settings.cameras or engines.config.prompt.cameras)
     encode, decode = load_tokenizer(folder / engines.manifest.tokenizer.file)
