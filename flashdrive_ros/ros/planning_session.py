@@ -120,7 +120,7 @@ class PlanningSession:
         """Deactivate, end the planning thread and free the planner; False when it is still busy after the time-out."""
         self.deactivate()
         has_ended = self._thread.stop(timeout_s)
-        if not has_ended:
+        if not has_ended and timeout_s > 0:
             self._log.error(f"the planner is still busy after {timeout_s:g} s; its thread is left behind")
         return has_ended
 

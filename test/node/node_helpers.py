@@ -24,14 +24,14 @@ CAMERAS = ("cross_left", "front_wide", "cross_right", "front_tele")
 CONFIGURE, CLEANUP, ACTIVATE, DEACTIVATE, UNCONFIGURED_SHUTDOWN = 1, 2, 3, 4, 5
 
 
-def wait_for(condition, what, timeout_s=TIMEOUT_S):
+def wait_for(condition, what, timeout_s=TIMEOUT_S, period_s=0.01):
     """Poll until `condition` gives something true; returns it."""
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
         value = condition()
         if value:
             return value
-        time.sleep(0.01)
+        time.sleep(period_s)
     raise AssertionError(f"waited {timeout_s} s in vain for {what}")
 
 

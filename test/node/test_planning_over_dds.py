@@ -18,10 +18,10 @@ from visualization_msgs.msg import Marker, MarkerArray
 class Drive:
     """An active node with a fake planner, its car, and what it published."""
 
-    def __init__(self, probe, start_planner, planner, **parameters):
+    def __init__(self, probe, start_planner, planner, input_timeout_s):
         self.planner = planner
         self.probe = probe
-        self.node = start_planner(lambda _: planner, **parameters)
+        self.node = start_planner(lambda _: planner, input_timeout_s=input_timeout_s)
         assert probe.change_state(CONFIGURE)
         self.trajectories = probe.collect(Trajectory, "~/output/trajectory")
         self.statuses = probe.collect(PlannerStatus, "~/status")
@@ -44,8 +44,8 @@ class Drive:
 
 @pytest.fixture
 def drive(probe, start_planner):
-    def begin(planner=None, **parameters):
-        return Drive(probe, start_planner, planner or FakePlanner(), **parameters)
+    def begin(planner=None, input_timeout_s=30.0):  # long: a busy test machine is not a silent input
+        return Drive(probe, start_planner, planner or FakePlanner(), input_timeout_s)
 
     return begin
 
@@ -154,7 +154,7 @@ def test_an_exception_in_the_planner_is_counted_and_the_stream_starts_anew(drive
 
 @pytest.mark.parametrize("stopped", ["front_tele", "odometry"])
 def test_a_silent_input_makes_the_node_stale_and_its_return_makes_it_plan_again(drive, stopped):
-    run = drive(input_timeout_s=0.3)
+    run = drive(input_timeout_s=1.0)
     run.drive_until_planned(4)
     wait_for(lambda: len(run.trajectories) == 1, "the first plan")
     cameras = tuple(name for name in ("cross_left", "front_wide", "cross_right", "front_tele") if name != stopped)
@@ -163,15 +163,15 @@ def test_a_silent_input_makes_the_node_stale_and_its_return_makes_it_plan_again(
         run.car.drive(cameras=cameras, odometry=stopped != "odometry")
         return [s for s in run.statuses if s.state == "stale" and stopped in s.waiting_detail]
 
-    wait_for(goes_stale, "a stale status that names the input")
-    assert run.reason_count("input_stale") == 1
+    wait_for(goes_stale, "a stale status that names the input", period_s=0.1)
+    assert run.reason_count("input_stale") >= 1
     published = len(run.trajectories)
 
     def plans_again():
         run.car.drive()
         return len(run.trajectories) > published and run.statuses[-1].state == "planning"
 
-    wait_for(plans_again, "plans after the return")
+    wait_for(plans_again, "plans after the return", period_s=0.1)
 
 
 def test_a_bag_that_starts_again_resets_the_planner_once_and_is_planned_again(drive):
