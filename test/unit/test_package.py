@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import subprocess
-import sys
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +17,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import flashdrive_ros
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OWN_NAME = "flashdrive-ros"
