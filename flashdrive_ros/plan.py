@@ -72,7 +72,10 @@ class Plan:
 
 
 def in_fixed_frame(waypoints: Waypoints, ego: EgoPose) -> Waypoints:
-    """Move waypoints from base_link at t0 into `ego.frame_id`, in float64 (UTM-sized positions keep their millimetres)."""
+    """Move waypoints from base_link at t0 into `ego.frame_id`.
+
+    In float64, so that UTM-sized positions keep their millimetres.
+    """
     return replace(
         waypoints,
         positions_m=ego.position_m + rotate(ego.quaternion_xyzw, waypoints.positions_m),

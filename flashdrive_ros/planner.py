@@ -1,6 +1,6 @@
 """StreamingPlanner: one window in, one plan out. Start reading here.
 
-Encode the new frames, prefill them with the previous reasoning as a draft, finish the reasoning, denoise the trajectory.
+Encode the new frames, prefill them, finish the reasoning, denoise the trajectory.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashdrive_ros.action.schedule import FlowSchedule, dense_schedule, flow_tables
 from flashdrive_ros.cameras import CAMERAS
-from flashdrive_ros.engines.base import FlowInputs, Sampling, StageEngines
-from flashdrive_ros.engines.onnx_engines import OnnxEngines
+from flashdrive_ros.engines.base import GREEDY, Decision, FlowInputs, Sampling
+from flashdrive_ros.engines.load import LoadedModel, load_model
 from flashdrive_ros.errors import ParameterError
 from flashdrive_ros.guard.plan_checks import check_waypoints
 from flashdrive_ros.model.action_space import initial_speed_mps, rollout
 from flashdrive_ros.model.config import ModelConfig, with_cameras
 from flashdrive_ros.model.images import patchify, resize
 from flashdrive_ros.model.prompt import build_prompt, route_ids, tail_ids
-from flashdrive_ros.model.tokens import Decode, Encode, history_token_ids, load_tokenizer
+from flashdrive_ros.model.tokens import history_token_ids
 from flashdrive_ros.plan import Plan, ReasoningText, StageTiming
 from flashdrive_ros.reasoning.sampling import flow_noise, token_noise
 from flashdrive_ros.reasoning.speculative import Reasoned, finish_reasoning, propose_finish
 from flashdrive_ros.reasons import Reason, Refusal
-from flashdrive_ros.resources import resource_path
 from flashdrive_ros.streaming.kv_ring import KvRing
 from flashdrive_ros.streaming.layout import Table, build_layout
 from flashdrive_ros.window import EgoHistory, PlanningWindow
@@ -46,7 +46,7 @@ class PlannerSettings:
     """Seed of the stream's randomness."""
     threads: int = 2
     """CPU threads of the embedded backend."""
-    sampling: Sampling = Sampling()
+    sampling: Sampling = GREEDY
 
 
 class _Stopwatch:
@@ -77,15 +77,14 @@ class _Stopwatch:
 class StreamingPlanner:
     """Owns the stream: ring tables, engines, randomness. Used from one thread."""
 
-    def __init__(
-        self, engines: StageEngines, config: ModelConfig, encode: Encode, decode: Decode, settings: PlannerSettings
-    ) -> None:
+    def __init__(self, model: LoadedModel, config: ModelConfig, settings: PlannerSettings) -> None:
         self.config = config
-        self.engines = engines
+        self.engines = model.engines
+        self.weights_origin = model.weights_origin
         self.settings = settings
         self.last_reset_reason: Refusal | None = None
-        self._encode, self._decode = encode, decode
-        self._prompt = build_prompt(config, encode)
+        self._encode, self._decode = model.encode, model.decode
+        self._prompt = build_prompt(config, model.encode)
         self._layout = build_layout(config, self._prompt)
         self._ring = KvRing(self._layout, pad_id=config.tokens.trajectory_first)
         self._schedule: FlowSchedule = dense_schedule(config.action.flow_steps)
@@ -160,7 +159,7 @@ class StreamingPlanner:
         noise = self._noise[: self._layout.draft_rows + 1]
         self.engines.prefill(self._ring.static_rows(), self.engines.no_image(), noise, self.settings.sampling)
 
-    def _push(self, window: PlanningWindow):
+    def _push(self, window: PlanningWindow) -> Decision:
         """Vision and prefill of one window; a window too far from the last one restarts the stream."""
         self._check_cameras(window)
         self.last_reset_reason = self._gap(window)
@@ -172,7 +171,7 @@ class StreamingPlanner:
             tail = self._tail(window.history, window.route_text)
         return self._prefill(images, tail)
 
-    def _prefill(self, images: np.ndarray, tail: Table):
+    def _prefill(self, images: NDArray[np.uint8], tail: Table) -> Decision:
         with self._watch.stage("preprocess"):
             patches = patchify(images, self.config.vision)
         with self._watch.stage("vision"):
@@ -247,13 +246,11 @@ def check_settings(settings: PlannerSettings, config: ModelConfig) -> None:
 
 
 def load_planner(model_path: str | Path, *, settings: PlannerSettings) -> StreamingPlanner:
-    """Load an exported model folder, or the shipped one for "nano".
+    """Load a model folder, or the shipped one for "nano".
 
     Raises ModelFileError for a missing or damaged file, ParameterError for settings the model cannot serve.
     """
-    folder = resource_path("resource/models/nano") if str(model_path) == "nano" else Path(model_path)
-    engines = OnnxEngines(folder, settings.threads, settings.samples)
-    check_settings(settings, engines.config)
-    config = with_cameras(engines.config, settings.cameras or engines.config.prompt.cameras)
-    encode, decode = load_tokenizer(folder / engines.manifest.tokenizer.file)
-    return StreamingPlanner(engines, config, encode, decode, settings)
+    model = load_model(model_path, settings.threads, settings.samples)
+    check_settings(settings, model.engines.config)
+    config = with_cameras(model.engines.config, settings.cameras or model.engines.config.prompt.cameras)
+    return StreamingPlanner(model, config, settings)

@@ -42,6 +42,9 @@ class Sampling:
         return np.array([self.temperature, self.top_p], np.float32)
 
 
+GREEDY = Sampling()
+
+
 @dataclass(frozen=True)
 class Decision:
     """What a text pass decided about the proposals behind its anchor."""

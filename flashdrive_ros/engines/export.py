@@ -1,7 +1,7 @@
 """Export: the five stage modules to ONNX opset 24, their weights once in one safetensors file (DESIGN 3, 7).
 
-The graphs hold no weights. Each initialiser is external data that points at a tensor's byte range inside the safetensors
-file, stored in half precision, followed by a Cast that runtimes fold when they load.
+The graphs hold no weights. Each initialiser is external data that points at a tensor's byte range inside the
+safetensors file, stored in half precision, followed by a Cast that runtimes fold when they load.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from flashdrive_ros.engines.manifest import (
     sha256_of,
     write_manifest,
 )
-from flashdrive_ros.model.config import ModelConfig
 from flashdrive_ros.model.language import Caches, RingTables
 from flashdrive_ros.model.network import Network
 from flashdrive_ros.model.prompt import build_prompt
-from flashdrive_ros.model.stages import ActionStage, DraftStage, PrefillStage, VerifyStage, VisionStage
+from flashdrive_ros.model.stages import ActionStage, Choice, DraftStage, PrefillStage, VerifyStage, VisionStage
 from flashdrive_ros.model.tokens import load_tokenizer
 from flashdrive_ros.streaming.layout import EMPTY, Layout, build_layout
 
@@ -77,7 +76,7 @@ def _caches(flat: Sequence[Tensor]) -> Caches:
     return Caches(list(flat[:half]), list(flat[half:]))
 
 
-def _text_outputs(result: tuple) -> tuple[Tensor, ...]:
+def _text_outputs(result: tuple[Choice, Tensor, Caches]) -> tuple[Tensor, ...]:
     choice, context, caches = result
     return (choice.accepted, choice.next_id, context, *caches.keys, *caches.values)
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from flashdrive_ros.errors import ModelFileError
 from flashdrive_ros.model.config import ModelConfig
@@ -68,7 +68,7 @@ def from_plain(kind: Any, value: Any) -> Any:
             raise TypeError(f"unknown field {sorted(unknown)[0]!r} of {kind.__name__}")
         hints = get_type_hints(kind)
         return kind(**{field.name: from_plain(hints[field.name], value[field.name]) for field in fields(kind)})
-    arguments = getattr(kind, "__args__", ())
+    arguments: tuple[Any, ...] = get_args(kind)
     if isinstance(value, list):
         return tuple(from_plain(arguments[0], item) for item in value)
     if isinstance(value, dict):

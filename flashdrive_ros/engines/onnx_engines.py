@@ -82,7 +82,7 @@ class OnnxEngines:
         return ImageFeatures(np.zeros_like(outputs["image_embeds"]), np.zeros_like(outputs["deepstack"]))
 
     def prefill(self, rows: Rows, features: ImageFeatures, noise: Floats, sampling: Sampling) -> Decision:
-        images = {
+        images: dict[str, Buffer] = {
             "image_embeds": features.image_embeds,
             "deepstack": features.deepstack,
             "image_rows": rows.image_rows,
@@ -90,14 +90,15 @@ class OnnxEngines:
         return self._decide("prefill", images | _text_inputs(rows, noise, sampling))
 
     def draft(self, anchor_id: int) -> Table:
-        inputs = {"anchor_id": np.array([anchor_id], np.int64), "context": self._context}
+        inputs: dict[str, Buffer] = {"anchor_id": np.array([anchor_id], np.int64), "context": self._context}
         return self._stages["draft"].run(inputs)["draft_ids"].copy()
 
     def verify(self, rows: Rows, noise: Floats, sampling: Sampling) -> Decision:
-        return self._decide("verify", {"context": self._context} | _text_inputs(rows, noise, sampling))
+        context: dict[str, Buffer] = {"context": self._context}
+        return self._decide("verify", context | _text_inputs(rows, noise, sampling))
 
     def action(self, inputs: FlowInputs) -> Floats:
-        values = {
+        values: dict[str, Buffer] = {
             "noise": inputs.noise,
             "flow_times": inputs.times,
             "flow_weights": inputs.weights,

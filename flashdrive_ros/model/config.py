@@ -241,10 +241,10 @@ ALPAMAYO_1 = replace(
 )
 
 # nano: the same network at about 10 M parameters, sized for one plan in 150 ms on two CPU cores. Why these widths:
-# head_dim 32 gives the three M-RoPE axes 6/5/5 frequencies and keeps reading the whole ring cheap; two KV heads keep the
-# grouped-query path; six text layers leave room for three deepstack layers and three that only see text; 96x160 pixels
-# are 15 tokens a frame, so that one window is 68 visual rows; the expert is half as wide as the text model, as in
-# Alpamayo. The vocabulary holds 1024 byte-level BPE pieces, the special tokens and the 1000 history bins.
+# head_dim 32 gives the three M-RoPE axes 6/5/5 frequencies and keeps reading the whole ring cheap; two KV heads keep
+# the grouped-query path; six text layers leave room for three deepstack layers and three that only see text; 96x160
+# pixels are 15 tokens a frame, so that one window is 68 visual rows; the expert is half as wide as the text model, as
+# in Alpamayo. The vocabulary holds 1024 byte-level BPE pieces, the special tokens and the 1000 history bins.
 NANO = ModelConfig(
     name="nano",
     vision=VisionConfig(

@@ -19,17 +19,16 @@ class Drafter(nn.Module):
         self.fc = nn.Linear(len(config.tapped_layers) * text.hidden, text.hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(text.hidden, eps=config.norm_eps)
         self.layers = nn.ModuleList(
-            DecoderLayer(
-                text.hidden, config.query_heads, config.kv_heads, config.head_dim, config.mlp, config.norm_eps
-            )
+            DecoderLayer(text.hidden, config.query_heads, config.kv_heads, config.head_dim, config.mlp, config.norm_eps)
             for _ in range(config.layers)
         )
         self.norm = nn.RMSNorm(text.hidden, eps=config.norm_eps)
         self.mask_embedding = nn.Parameter(torch.zeros(text.hidden))
 
     def forward(self, block: Tensor, context: Tensor) -> Tensor:
-        """`block` [B, hidden] embedded anchor and mask rows, `context` [C, taps * hidden] features of the last C tokens; returns [B, hidden].
+        """Final hidden states [B, hidden] of `block`, the embedded anchor and mask rows [B, hidden].
 
+        `context` [C, taps * hidden] holds the features of the last C known tokens.
         Rows have local positions 0 ... C + B - 1, the block sees the context and all of itself, and nothing is cached.
         """
         features = self.hidden_norm(self.fc(context))

@@ -19,9 +19,7 @@ class Expert(nn.Module):
     def __init__(self, config: ExpertConfig, text: TextConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            DecoderLayer(
-                config.hidden, config.query_heads, text.kv_heads, text.head_dim, config.mlp, text.norm_eps
-            )
+            DecoderLayer(config.hidden, config.query_heads, text.kv_heads, text.head_dim, config.mlp, text.norm_eps)
             for _ in config.text_layer
         )
         self.norm = nn.RMSNorm(config.hidden, eps=text.norm_eps)
@@ -29,7 +27,10 @@ class Expert(nn.Module):
     def forward(
         self, rows: Tensor, rotation: Rotation, context: list[tuple[Tensor, Tensor]], visible: Tensor
     ) -> Tensor:
-        """`rows` [n, hidden]; `context[i]` rotated keys and values of layer i [1, kv_heads, S, d]; `visible` [n, S + n]."""
+        """Final hidden states of `rows` [n, hidden], which see `visible` [n, S + n] of the context and of each other.
+
+        `context[i]` are rotated keys and values of layer i, each [1, kv_heads, S, head_dim].
+        """
         for layer, (context_key, context_value) in zip(self.layers, context, strict=True):
             attention = layer.self_attn
             normed = layer.input_layernorm(rows)
@@ -68,7 +69,8 @@ class WaypointEncoder(nn.Module):
     def forward(self, actions: Tensor, time: Tensor) -> Tensor:
         """`actions` [n, 2] and `time` [n] to [n, hidden]."""
         inputs = torch.cat([actions, time[:, None]], dim=-1)
-        return self.trunk(self.fourier(inputs).flatten(1).to(self.trunk[0].weight.dtype))
+        dtype = next(self.parameters()).dtype
+        return self.trunk(self.fourier(inputs).flatten(1).to(dtype))
 
 
 class ActionInProjection(nn.Module):

@@ -98,9 +98,7 @@ class SwiGlu(nn.Module):
 class DecoderLayer(nn.Module):
     """Weights of one pre-norm decoder layer; who attends to what is the caller's affair."""
 
-    def __init__(
-        self, hidden: int, query_heads: int, kv_heads: int, head_dim: int, mlp: int, norm_eps: float
-    ) -> None:
+    def __init__(self, hidden: int, query_heads: int, kv_heads: int, head_dim: int, mlp: int, norm_eps: float) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(hidden, eps=norm_eps)
         self.self_attn = Attention(hidden, query_heads, kv_heads, head_dim, norm_eps)
@@ -133,7 +131,10 @@ class LanguageModel(nn.Module):
         return mrope_rotation(position, self.config.mrope_section, self.config.rope_theta, dtype)
 
     def forward(self, rows: Tensor, deepstack: list[Tensor], tables: RingTables, caches: Caches) -> TextOutput:
-        """Run `rows` [R, hidden] through all layers; `deepstack[i]` [R, hidden] is added after layer i (zero on text rows)."""
+        """Run `rows` [R, hidden] through all layers.
+
+        `deepstack[i]` [R, hidden], zero on text rows, is added after layer i.
+        """
         visible = tables.slot_order[None, :] <= tables.row_order[:, None]
         row_rotation = self.rotation(tables.row_position, rows.dtype)
         slot_rotation = self.rotation(tables.slot_position, rows.dtype)

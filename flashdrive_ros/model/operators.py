@@ -22,7 +22,7 @@ class Rotation(NamedTuple):
 
 @torch.library.custom_op("flashdrive::cache_write", mutates_args=())
 def cache_write(cache: Tensor, update: Tensor, write_slot: Tensor) -> Tensor:
-    """`cache` [1, heads, slots, head_dim] with rows write_slot ... write_slot + n - 1 replaced by `update` [1, heads, n, head_dim].
+    """`cache` [1, heads, slots, head_dim] with `update` [1, heads, n, head_dim] written from `write_slot` on.
 
     `write_slot` is an int64 tensor [1], so that the slot is data and not part of the graph.
     """
@@ -69,7 +69,10 @@ def rotate(rows: Tensor, rotation: Rotation) -> Tensor:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None) -> Tensor:
-    """Grouped-query attention of `query` [b, Hq, r, d] on `key`, `value` [b, Hkv, s, d]; `visible` bool [r, s], True where a row sees a slot."""
+    """Grouped-query attention of `query` [b, Hq, r, d] on `key` and `value` [b, Hkv, s, d].
+
+    `visible` bool [r, s] is True where a row sees a slot; None where all see all.
+    """
     mask = None if visible is None else visible[None, None]
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, enable_gqa=query.shape[1] != key.shape[1]

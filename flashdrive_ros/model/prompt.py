@@ -46,7 +46,7 @@ def build_prompt(config: ModelConfig, encode: Encode) -> Prompt:
     newline = encode("\n")
     system = [tokens.im_start, *encode("system\n"), *encode(prompt.system_text), tokens.im_end, *newline]
     user = [tokens.im_start, *encode("user\n")]
-    labels = []
+    labels: list[Ids] = []
     for camera in prompt.cameras:
         for index in range(prompt.frames):
             text = prompt.frame_label.format(index=index)

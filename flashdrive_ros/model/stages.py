@@ -130,10 +130,7 @@ class PrefillStage(TextStage):
         head_rows = sampling_noise.shape[0]
         first = rows.shape[0] - head_rows
         history = torch.cat(
-            [
-                output.layer_outputs[layer][first - context_rows : first]
-                for layer in self.config.drafter.tapped_layers
-            ],
+            [output.layer_outputs[layer][first - context_rows : first] for layer in self.config.drafter.tapped_layers],
             dim=-1,
         )
         row_ids = token_ids[-head_rows:]
@@ -199,17 +196,16 @@ class ActionStage(nn.Module):
         slot_position: Tensor,
         caches: Caches,
     ) -> Tensor:
-        """`noise` [K, waypoints, 2], `flow_times` [m], `flow_weights` [m, m], `row_order` [1], `row_position` [3, waypoints].
+        """`noise` [K, waypoints, 2], `flow_times` [m], `flow_weights` [m, m].
 
-        Returns `actions` [K, waypoints, 2], normalised acceleration and curvature.
+        `row_order` [1] and `row_position` [3, waypoints] are the expert's. Returns `actions` [K, waypoints, 2], normalised acceleration and curvature.
         """
         network = self.network
         language = network.vlm.model.language_model
         dtype = caches.keys[0].dtype
         slot_rotation = language.rotation(slot_position, dtype)
         context = [
-            (rotate(caches.keys[layer], slot_rotation), caches.values[layer])
-            for layer in self.config.expert.text_layer
+            (rotate(caches.keys[layer], slot_rotation), caches.values[layer]) for layer in self.config.expert.text_layer
         ]
         return integrate(
             self.config,

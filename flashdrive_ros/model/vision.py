@@ -20,7 +20,10 @@ def patch_coordinates(config: VisionConfig) -> Tensor:
 
 
 def position_interpolation(config: VisionConfig) -> tuple[Tensor, Tensor]:
-    """Indices [4, patches] into the square position table and bilinear weights [4, patches] (grid points linspace 0 ... side - 1)."""
+    """Indices [4, patches] into the square position table and their bilinear weights [4, patches].
+
+    The grid points of an axis are linspace from 0 to side - 1.
+    """
     side = config.position_grid
     coordinates = patch_coordinates(config)
     low, fraction = [], []

@@ -92,8 +92,9 @@ class KvRing:
     def push(self, tail: Table, draft_ids: Table) -> Rows:
         """Make room for the next time step and return the rows of its prefill: newest frames, padding, `tail`, draft.
 
-        The oldest chunk is overwritten when all are in use; the frames of the others become one step older; the tail and
-        the reasoning of the window before are forgotten. `draft_ids` (at most draft_rows) are proposals for the reasoning.
+        The oldest chunk is overwritten when all are in use; the frames of the others become one step older; the tail
+        and the reasoning of the window before are forgotten. `draft_ids` (at most draft_rows) are proposals for the
+        reasoning.
         """
         layout = self.layout
         if not self._static_filled:
@@ -151,7 +152,10 @@ class KvRing:
         self.slot_order[start + count : start + self.layout.reasoning_room] = EMPTY
 
     def action_rows(self, reasoning_tokens: int, waypoints: int) -> tuple[Table, Table]:
-        """row_order [1] and row_position [3, waypoints] of the expert after `reasoning_tokens` tokens (the last is future_start)."""
+        """row_order [1] and row_position [3, waypoints] of the expert.
+
+        `reasoning_tokens` counts the reasoning with its last token, future_start.
+        """
         order = np.array([self._next_order + reasoning_tokens - 1], np.int64)
         position = self._next_position + reasoning_tokens + np.arange(waypoints, dtype=np.int64)
         return order, np.tile(position, (3, 1))
@@ -194,7 +198,7 @@ class KvRing:
         )
 
     def _slots(self, first: int, count: int) -> _RowBuffers:
-        """Rows for `count` slots from `first` on with the meaning these slots have in the tables; ids still to be filled."""
+        """Rows for `count` slots from `first` on as the tables describe them; ids still to be filled."""
         rows = self._padding(count)
         order = self.slot_order[first : first + count]
         used = order != EMPTY

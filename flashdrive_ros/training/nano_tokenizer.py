@@ -1,4 +1,4 @@
-"""nano's tokenizer: byte-level BPE over driving sentences, so that a common word is one token and any text is possible."""
+"""nano's tokenizer: byte-level BPE over driving sentences: common words are one token and any text is possible."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ _OBJECTS = (
     "obstacle", "debris", "puddle", "tram", "taxi", "trailer", "gap", "traffic",
 )  # fmt: skip
 _QUALITIES = (
-    "red", "green", "yellow", "amber", "slow", "stopped", "braking", "turning", "crossing", "merging", "parked", "close",
+    "red", "green", "yellow", "amber", "slow", "stopped", "braking", "turning", "crossing", "merging", "parked",
+    "close",
     "distant", "narrow", "wide", "clear", "blocked", "wet", "sharp", "left", "right", "front", "rear", "white", "dark",
     "fast", "approaching", "waiting", "free", "next", "occluded", "straight", "gentle", "steep", "busy", "empty",
 )  # fmt: skip
 _PLACES = (
-    "ahead", "on the left", "on the right", "in the lane", "in our lane", "in the adjacent lane", "at the intersection",
+    "ahead", "on the left", "on the right", "in the lane", "in our lane", "in the adjacent lane",
+    "at the intersection",
     "at the stop line", "at the crosswalk", "on the shoulder", "from the left", "from the right", "in front of us",
-    "behind us", "across the road", "near the kerb", "in 20m", "in 40m", "in 100m", "at the next light", "at the roundabout",
+    "behind us", "across the road", "near the kerb", "in 20m", "in 40m", "in 100m", "at the next light",
+    "at the roundabout",
     "onto the main road", "within the speed limit", "until the road is clear", "while the light is red", "by the side",
 )  # fmt: skip
 _MORE_WORDS = (
@@ -45,7 +48,8 @@ _MORE_WORDS = (
     "kilometres", "metres", "seconds", "minutes", "about", "already", "again", "also", "almost", "although", "around",
     "between", "both", "could", "does", "during", "either", "enough", "every", "have", "into", "keep", "less", "more",
     "most", "must", "near", "need", "never", "only", "other", "over", "quickly", "quite", "same", "should", "slightly",
-    "slowly", "smoothly", "some", "still", "than", "that", "their", "there", "these", "they", "this", "through", "toward",
+    "slowly", "smoothly", "some", "still", "than", "that", "their", "there", "these", "they", "this", "through",
+    "toward",
     "under", "very", "when", "where", "which", "who", "will", "with", "without", "would", "second", "third", "first",
     "last", "lane", "lanes", "road", "path", "space", "speed", "distance", "brake", "steer", "turning", "entering",
     "leaving", "blocking", "reversing", "cutting in", "opening its door", "loading", "unloading", "cross", "clearing",
