@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -14,7 +15,7 @@ from flashdrive_ros.errors import EngineError, ModelFileError, ParameterError
 from flashdrive_ros.streaming.kv_ring import Rows
 from flashdrive_ros.streaming.layout import Table
 
-Buffer = NDArray[np.generic]
+Buffer = NDArray[Any]
 
 
 class _Stage:

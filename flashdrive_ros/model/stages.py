@@ -198,7 +198,8 @@ class ActionStage(nn.Module):
     ) -> Tensor:
         """`noise` [K, waypoints, 2], `flow_times` [m], `flow_weights` [m, m].
 
-        `row_order` [1] and `row_position` [3, waypoints] are the expert's. Returns `actions` [K, waypoints, 2], normalised acceleration and curvature.
+        `row_order` [1] and `row_position` [3, waypoints] are the expert's.
+        Returns `actions` [K, waypoints, 2], normalised acceleration and curvature.
         """
         network = self.network
         language = network.vlm.model.language_model
