@@ -10,7 +10,7 @@ Rules fixed here:
   send and what OpenCV's conversions, and so cv_bridge, assume for the same encodings.
 - 8 bits per channel: 16-bit and depth pictures are refused, naming the encoding.
 
-Known limit: Pillow does not report entropy-coding errors in the middle of a JPEG that still runs to its end marker.
+Known limit: bits that flip inside a JPEG without changing its length are not noticed; JPEG has no checksum.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
+from flashdrive_ros.intake.jpeg_whole import ends_early, missing_markers
+from flashdrive_ros.intake.pixels import Pixels
 from flashdrive_ros.reasons import InputRefused, Reason
-
-Pixels = NDArray[np.uint8]
 
 MAX_PIXELS = 64_000_000
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -46,21 +46,33 @@ def decode_compressed(data: Any, format: str, source: str) -> Pixels:
         raise InputRefused(Reason.IMAGE_ENCODING, source, detail)
     content = byte_view(data, source).tobytes()
     _check_signature(content, format, source)
-    # A truncated picture must raise; some other library in the process may have switched this on.
-    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    is_jpeg = content.startswith(_JPEG_START)
     try:
-        with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as picture:
-            _check_size(picture.width, picture.height, source)
-            if picture.mode == "CMYK" or (original.startswith("bayer") and picture.mode == "L"):
-                detail = f"'{format}' holds a {picture.mode} picture, expected RGB or grey"
-                raise InputRefused(Reason.IMAGE_ENCODING, source, detail)
-            pixels = np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
+        missing = missing_markers(content) if is_jpeg else None
+        if missing is None:
+            pixels, progressive = _read(content, format, source)
+            if not is_jpeg or not ends_early(content, pixels, progressive, lambda c: _read(c, format, source)[0]):
+                return pixels
+            missing = "its data end before its last block"
     except InputRefused:
         raise
     except Exception as error:  # untrusted bytes: Pillow raises a dozen types (OSError, SyntaxError, struct.error, ...)
-        detail = f"'{format}', {len(content)} bytes do not decode to a whole picture: {type(error).__name__}: {error}"
-        raise InputRefused(Reason.IMAGE_UNDECODABLE, source, detail) from error
-    return pixels
+        missing = f"{type(error).__name__}: {error}"
+    detail = f"'{format}', {len(content)} bytes do not decode to a whole picture: {missing}"
+    raise InputRefused(Reason.IMAGE_UNDECODABLE, source, detail)
+
+
+def _read(content: bytes, format: str, source: str) -> tuple[Pixels, bool]:
+    """RGB pixels of a JPEG or PNG, and whether it is a progressive JPEG; raises what Pillow raises, or InputRefused."""
+    # A truncated picture must raise; some other library in the process may have switched this on.
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as picture:
+        _check_size(picture.width, picture.height, source)
+        if picture.mode == "CMYK" or (format.lower().startswith("bayer") and picture.mode == "L"):
+            detail = f"'{format}' holds a {picture.mode} picture, expected RGB or grey"
+            raise InputRefused(Reason.IMAGE_ENCODING, source, detail)
+        pixels = np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
+        return pixels, bool(picture.info.get("progressive"))
 
 
 def decode_raw(data: Any, encoding: str, width: int, height: int, step: int, is_bigendian: int, source: str) -> Pixels:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from flashdrive_ros.intake.image_decode import Pixels, decode_compressed, decode_raw
+from flashdrive_ros.intake.image_decode import decode_compressed, decode_raw
 from flashdrive_ros.intake.odometry import OdometrySample, checked_sample
+from flashdrive_ros.intake.pixels import Pixels
 
 
 def stamp_ns(header: Any) -> int:

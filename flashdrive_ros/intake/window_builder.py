@@ -21,8 +21,8 @@ from flashdrive_ros.cameras import CAMERAS
 from flashdrive_ros.errors import ParameterError
 from flashdrive_ros.intake.camera_sync import CameraSynchroniser, FrameSet, SyncSettings
 from flashdrive_ros.intake.ego_history import EgoHistoryBuffer, EgoHistorySettings
-from flashdrive_ros.intake.image_decode import Pixels
 from flashdrive_ros.intake.odometry import OdometrySample, checked_sample
+from flashdrive_ros.intake.pixels import Pixels
 from flashdrive_ros.intake.route import clean_route
 from flashdrive_ros.intake.settings import IntakeSettings
 from flashdrive_ros.intake.stamp_order import StampOrder

@@ -291,6 +291,49 @@ def test_a_cut_picture_is_refused(file_format, options, kept):
     assert refusal(lambda: decode_compressed(cut, "jpeg", "front_wide")).reason is Reason.IMAGE_UNDECODABLE
 
 
+JPEG_NAMES = ["baseline", "restarts", "restarts, odd size", "grey", "progressive"]
+
+
+def jpegs():
+    """Baseline, with restart markers, with 4:2:0 colour in odd sizes, grey, progressive."""
+    yield encoded(noise(256, 256), "JPEG")
+    yield encoded(noise(256, 256), "JPEG", restart_marker_blocks=5)
+    yield encoded(noise(251, 263), "JPEG", subsampling=2, restart_marker_rows=1)
+    yield encoded(noise(256, 256)[..., 0], "JPEG")
+    yield encoded(noise(256, 256), "JPEG", progressive=True)
+
+
+@pytest.mark.parametrize("content", jpegs(), ids=JPEG_NAMES)
+@pytest.mark.parametrize("kept", [0.4, 0.7, 0.9, 0.97])
+def test_a_cut_jpeg_with_padding_or_an_end_marker_put_on_is_refused(content, kept):
+    cut = content[: max(int(len(content) * kept), content.find(b"\xff\xda") + 40)]
+    for patched in (cut + bytes(5000), cut + b"\xff\xd9", cut + b"\xff\xd9" + bytes(100)):
+        refused = refusal(lambda patched=patched: decode_compressed(patched, "jpeg", "front_wide"))
+        assert refused.reason is Reason.IMAGE_UNDECODABLE
+
+
+@pytest.mark.parametrize("content", list(jpegs())[:4], ids=JPEG_NAMES[:4])
+def test_a_jpeg_that_lost_a_packet_in_the_middle_is_refused(content):
+    middle = len(content) * 6 // 10
+    holed = content[:middle] + content[middle + len(content) // 5 :]
+    assert refusal(lambda: decode_compressed(holed, "jpeg", "front_wide")).reason is Reason.IMAGE_UNDECODABLE
+
+
+@pytest.mark.parametrize("content", jpegs(), ids=JPEG_NAMES)
+def test_whole_jpegs_of_every_kind_pass(content):
+    with Image.open(io.BytesIO(content)) as picture:
+        expected = np.asarray(picture.convert("RGB"))
+    np.testing.assert_array_equal(decode_compressed(content, "jpeg", "front_wide"), expected)
+
+
+@pytest.mark.parametrize("grey", [127, 128, 129])
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 3}])
+def test_whole_pictures_that_look_like_filler_pass(grey, options):
+    flat = encoded(np.full((40, 24, 3), grey, np.uint8), "JPEG", **options)
+    for content in (flat, flat + bytes(50)):  # padding after the end is harmless
+        assert np.all(decode_compressed(content, "jpeg", "front_wide") == grey)
+
+
 def test_a_cut_picture_is_refused_although_another_library_allowed_it(monkeypatch):
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     content = encoded(noise(64, 64), "JPEG")
