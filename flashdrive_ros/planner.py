@@ -80,6 +80,7 @@ class StreamingPlanner:
     def __init__(self, model: LoadedModel, config: ModelConfig, settings: PlannerSettings) -> None:
         self.config = config
         self.engines = model.engines
+        self.backend = model.engines.backend
         self.weights_origin = model.weights_origin
         self.settings = settings
         self.last_reset_reason: Refusal | None = None

@@ -79,6 +79,8 @@ class StageEngines(Protocol):
     """The five stages of DESIGN 3."""
 
     config: ModelConfig
+    backend: str
+    """Name of the backend, for people."""
 
     def vision(self, patches: Floats) -> ImageFeatures:
         """Encode `patches` [views * patches, patch_values]."""

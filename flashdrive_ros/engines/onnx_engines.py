@@ -54,6 +54,8 @@ class _Stage:
 class OnnxEngines:
     """Five stages over one set of caches, which every stage updates in place."""
 
+    backend = "onnxruntime"
+
     def __init__(self, folder: Path, threads: int, samples: int) -> None:
         """Load the model folder `folder` on `threads` CPU threads for plans of `samples` trajectories.
 

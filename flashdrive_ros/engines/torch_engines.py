@@ -17,6 +17,8 @@ from flashdrive_ros.streaming.layout import Table
 class TorchEngines:
     """Runs the stages of `network` in its own dtype and on its own device."""
 
+    backend = "torch"
+
     def __init__(self, network: Network, slots: int) -> None:
         config = network.config
         weight = network.vlm.lm_head.weight
