@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flashdrive_ros.action.schedule import FlowSchedule, dense_schedule, flow_tables
 from flashdrive_ros.cameras import CAMERAS
-from flashdrive_ros.engines.base import GREEDY, Decision, FlowInputs, Sampling
+from flashdrive_ros.engines.base import GREEDY, Decision, Floats, FlowInputs, Sampling
 from flashdrive_ros.engines.load import LoadedModel, load_model
 from flashdrive_ros.errors import ParameterError
 from flashdrive_ros.guard.plan_checks import check_waypoints
@@ -25,7 +25,7 @@ from flashdrive_ros.model.config import ModelConfig, with_cameras
 from flashdrive_ros.model.images import patchify, resize
 from flashdrive_ros.model.prompt import build_prompt, route_ids, tail_ids
 from flashdrive_ros.model.tokens import history_token_ids
-from flashdrive_ros.plan import Plan, ReasoningText, StageTiming
+from flashdrive_ros.plan import Plan, ReasoningText, StageTiming, Waypoints
 from flashdrive_ros.reasoning.sampling import flow_noise, token_noise
 from flashdrive_ros.reasoning.speculative import Reasoned, finish_reasoning, propose_finish
 from flashdrive_ros.reasons import Reason, Refusal
@@ -96,9 +96,9 @@ class StreamingPlanner:
         self._fill_static()
 
     def plan(self, window: PlanningWindow) -> Plan | Refusal:
-        """Plan `window`, or say why not: the stream is still filling, or the plan failed the guard.
+        """Plan `window`, or say why not: the stream is still filling, or every sample failed the guard.
 
-        A returned plan has passed guard/plan_checks.
+        Every trajectory of a returned plan has passed guard/plan_checks; the others are among its warnings.
         """
         watch = self._watch = _Stopwatch()
         warnings = self._route_warnings(window.route_text)
@@ -113,19 +113,17 @@ class StreamingPlanner:
         with watch.stage("action"):
             actions = self.engines.action(self._flow_inputs(window.window_id, len(reasoned.token_ids)))
         speed_mps = initial_speed_mps(window.history, self.config.action.dt_s)
-        trajectories = tuple(rollout(sample, speed_mps, self.config.action) for sample in actions)
-        for index, waypoints in enumerate(trajectories):
-            failures, discomforts = check_waypoints(waypoints, window.ego)
-            if failures:
-                return replace(failures[0], source=f"sample {index}")
-            warnings += [replace(discomfort, source=f"sample {index}") for discomfort in discomforts]
+        trajectories, refused, discomforts = self._guarded(actions, window)
+        if not trajectories:
+            return refused[0]
+        warnings += [*refused, *discomforts]
         if reasoned.truncated:
             budget = f"no end within {self.config.prompt.reasoning_capacity} tokens"
             warnings.append(Refusal(Reason.REASONING_TRUNCATED, "reasoning", budget))
         return Plan(
             plan_id=window.window_id,
             t0_ns=window.t0_ns,
-            trajectories=trajectories,
+            trajectories=tuple(trajectories),
             reasoning=self._text(reasoned),
             ego=window.ego,
             timing=watch.timing(reasoned),
@@ -207,6 +205,22 @@ class StreamingPlanner:
         if count <= capacity:
             return []
         return [Refusal(Reason.ROUTE_TOO_LONG, "route", f"{count} tokens found, at most {capacity} expected")]
+
+    def _guarded(self, actions: Floats, window: PlanningWindow) -> tuple[list[Waypoints], list[Refusal], list[Refusal]]:
+        """Samples that pass the guard in their order, why the others do not, and the discomforts of the first."""
+        speed_mps = initial_speed_mps(window.history, self.config.action.dt_s)
+        passed: list[Waypoints] = []
+        refused: list[Refusal] = []
+        discomforts: list[Refusal] = []
+        for index, sample in enumerate(actions):
+            waypoints = rollout(sample, speed_mps, self.config.action)
+            failures, uncomfortable = check_waypoints(waypoints, window.ego)
+            if failures:
+                refused.append(replace(failures[0], source=f"sample {index}"))
+                continue
+            discomforts = discomforts if passed else uncomfortable
+            passed.append(waypoints)
+        return passed, refused, discomforts
 
     def _flow_inputs(self, window_id: int, reasoning_tokens: int) -> FlowInputs:
         waypoints = self.config.action.waypoints
