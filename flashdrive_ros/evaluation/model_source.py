@@ -1,0 +1,47 @@
+"""What is known of a model without loading it: configuration, tokens of its prompt, where its weights come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flashdrive_ros.engines.manifest import read_manifest
+from flashdrive_ros.model.config import ALPAMAYO_1, ALPAMAYO_1_5, ModelConfig
+from flashdrive_ros.model.tokens import Encode, load_tokenizer, table_encoder
+from flashdrive_ros.resources import resource_path
+
+UNEXPORTED = {config.name: config for config in (ALPAMAYO_1_5, ALPAMAYO_1)}
+"""Models that are known by their configuration; their weights are not part of the package."""
+BFLOAT16_BYTES = 2
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model as its folder, or this package for a named one, describes it."""
+
+    config: ModelConfig
+    encode: Encode
+    weights_origin: str
+    bytes_per_cached_number: int
+
+
+def model_folder(model: str) -> Path:
+    """The folder of a model given on a command line: the shipped one for "nano", otherwise a path."""
+    return resource_path("resource/models/nano") if model == "nano" else Path(model)
+
+
+def model_source(model: str) -> ModelSource:
+    """Describe "nano", "alpamayo-1.5", "alpamayo-1" or an exported model folder.
+
+    Raises ModelFileError for a missing or damaged file.
+    """
+    if model in UNEXPORTED:
+        encode = table_encoder(resource_path("resource/models/alpamayo/prompt_token_ids.json"))
+        return ModelSource(UNEXPORTED[model], encode, "none here: sizes follow from the configuration", BFLOAT16_BYTES)
+    folder = model_folder(model)
+    manifest = read_manifest(folder)
+    encode, _ = load_tokenizer(folder / manifest.tokenizer.file)
+    cache = next(tensor for tensor in manifest.stages["verify"].inputs if "_cache_" in tensor.name)
+    return ModelSource(manifest.config, encode, manifest.weights_origin, np.dtype(cache.dtype).itemsize)
