@@ -112,7 +112,6 @@ class StreamingPlanner:
             )
         with watch.stage("action"):
             actions = self.engines.action(self._flow_inputs(window.window_id, len(reasoned.token_ids)))
-        speed_mps = initial_speed_mps(window.history, self.config.action.dt_s)
         trajectories, refused, discomforts = self._guarded(actions, window)
         if not trajectories:
             return refused[0]
