@@ -127,7 +127,7 @@ def video_frames(video: Path, settings: UdacitySettings) -> Iterator[tuple[int, 
                 if end_s is not None and seconds >= end_s:
                     return
                 if seconds >= start_s:
-                    yield EPOCH_NS + round(seconds * 1_000_000_000), frame.to_image()
+                    yield EPOCH_NS + round(seconds * 1_000_000_000), frame.to_image()  # type: ignore[no-untyped-call]  # av types only a part of its interface
     except (av.FFmpegError, OSError) as error:
         raise DatasetError(f"{video}: found {error}, expected a video that FFmpeg can decode") from error
 
