@@ -7,48 +7,43 @@ from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion
 from nav_msgs.msg import Path
 from std_msgs.msg import Header
 
+from flashdrive_ros import plan_messages
 from flashdrive_ros.msg import Candidates, Reasoning, StageTiming, Trajectory, TrajectoryPoint
-from flashdrive_ros.plan import Plan, Waypoints, in_fixed_frame
+from flashdrive_ros.plan import Plan
+from flashdrive_ros.plan_messages import MessageTypes
 
-STEP_NS = 100_000_000
-"""Waypoint i lies at t0 + (i + 1) * 0.1 s."""
-
-
-def time_message(stamp_ns: int) -> Time:
-    """Nanoseconds since the epoch as a message."""
-    return Time(sec=stamp_ns // 1_000_000_000, nanosec=stamp_ns % 1_000_000_000)
+TYPES: MessageTypes = {
+    "builtin_interfaces/msg/Duration": Duration,
+    "builtin_interfaces/msg/Time": Time,
+    "flashdrive_ros/msg/Candidates": Candidates,
+    "flashdrive_ros/msg/Reasoning": Reasoning,
+    "flashdrive_ros/msg/Trajectory": Trajectory,
+    "flashdrive_ros/msg/TrajectoryPoint": TrajectoryPoint,
+    "geometry_msgs/msg/Point": Point,
+    "geometry_msgs/msg/Pose": Pose,
+    "geometry_msgs/msg/Quaternion": Quaternion,
+    "std_msgs/msg/Header": Header,
+}
 
 
 def header(stamp_ns: int, frame_id: str) -> Header:
     """A header."""
-    return Header(stamp=time_message(stamp_ns), frame_id=frame_id)
+    return plan_messages.header(TYPES, stamp_ns, frame_id)
 
 
 def trajectory_in_base_link(plan: Plan, base_frame: str) -> Trajectory:
     """The plan to drive, in base_link at t0."""
-    return _trajectory(plan, plan.trajectories[0], base_frame)
+    return plan_messages.trajectory_in_base_link(TYPES, plan, base_frame)
 
 
 def candidates_in_fixed_frame(plan: Plan) -> Candidates:
     """All samples of a plan in the odometry's fixed frame; the first is the one to drive."""
-    return Candidates(
-        header=header(plan.t0_ns, plan.ego.frame_id),
-        plan_id=plan.plan_id,
-        trajectories=[
-            _trajectory(plan, in_fixed_frame(waypoints, plan.ego), plan.ego.frame_id) for waypoints in plan.trajectories
-        ],
-    )
+    return plan_messages.candidates_in_fixed_frame(TYPES, plan)
 
 
 def reasoning_message(plan: Plan, base_frame: str) -> Reasoning:
     """The text of a plan."""
-    return Reasoning(
-        header=header(plan.t0_ns, base_frame),
-        plan_id=plan.plan_id,
-        text=plan.reasoning.text,
-        token_count=len(plan.reasoning.token_ids),
-        truncated=plan.reasoning.truncated,
-    )
+    return plan_messages.reasoning_message(TYPES, plan, base_frame)
 
 
 def path_message(trajectory: Trajectory) -> Path:
@@ -75,26 +70,3 @@ def stage_timing_message(plan: Plan, base_frame: str) -> StageTiming:
         verify_passes=timing.verify_passes,
         draft_tokens_accepted=timing.draft_tokens_accepted,
     )
-
-
-def _trajectory(plan: Plan, waypoints: Waypoints, frame_id: str) -> Trajectory:
-    # Python floats: assigning numpy scalars to message fields costs several times as much.
-    positions = waypoints.positions_m.tolist()
-    quaternions = waypoints.quaternions_xyzw.tolist()
-    speeds = waypoints.speeds_mps.tolist()
-    accelerations = waypoints.accelerations_mps2.tolist()
-    curvatures = waypoints.curvatures_radpm.tolist()
-    points = []
-    for index, (x, y, z) in enumerate(positions):
-        after_ns = (index + 1) * STEP_NS
-        qx, qy, qz, qw = quaternions[index]
-        points.append(
-            TrajectoryPoint(
-                time_from_start=Duration(sec=after_ns // 1_000_000_000, nanosec=after_ns % 1_000_000_000),
-                pose=Pose(position=Point(x=x, y=y, z=z), orientation=Quaternion(x=qx, y=qy, z=qz, w=qw)),
-                speed_mps=speeds[index],
-                acceleration_mps2=accelerations[index],
-                curvature_radpm=curvatures[index],
-            )
-        )
-    return Trajectory(header=header(plan.t0_ns, frame_id), plan_id=plan.plan_id, points=points)
