@@ -47,7 +47,8 @@ def initialise(network: Network, seed: int) -> None:
     """Fill every parameter from one seeded generator, in the order of their names.
 
     Matrices are normal with standard deviation 1 / sqrt(inputs), so that streams keep their scale through any depth;
-    norms start at one, biases and the drafter's mask row at the mean of nothing: zero and the mean embedding.
+    norms are one, biases zero, the drafter's mask row is the mean embedding. The action output starts small: an
+    untrained flow then hardly moves its noise, whose plans a car could drive.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -60,6 +61,7 @@ def initialise(network: Network, seed: int) -> None:
                 parameter.fill_(1.0)
             else:
                 parameter.zero_()
+        network.action_out_proj.weight.mul_(0.1)
         network.drafter.mask_embedding.copy_(network.vlm.model.language_model.embed_tokens.weight.mean(0))
 
 
