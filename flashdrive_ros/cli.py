@@ -3,7 +3,8 @@
 A command module offers
     EXAMPLE: str                                    one or more lines shown by `--help`
     add_arguments(parser: ArgumentParser) -> None
-    run(arguments: Namespace) -> dict               the result, as JSON types; raises FlashdriveError
+    run(arguments: Namespace) -> dict               the result, as JSON types; raises FlashdriveError, or PartialResult
+                                                    with a result when the input was damaged
     summary(result: dict) -> str                    the same for people, a few lines
 
 Exit status: 0 done, 1 an expected failure (one line on standard error says which), 2 wrong usage, 130 interrupted.
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flashdrive_ros import __version__
-from flashdrive_ros.errors import FlashdriveError, ParameterError
+from flashdrive_ros.errors import FlashdriveError, ParameterError, PartialResult
 
 INTERRUPTED = 130
 
@@ -94,20 +95,33 @@ def command_parser(name: str, command: Command, module: Any) -> argparse.Argumen
 
 
 def run_command(module: Any, arguments: argparse.Namespace) -> None:
-    """Run the chosen command and give out its result: as JSON where `--json` says, otherwise as a summary."""
-    if arguments.json is None:
-        print(module.summary(module.run(arguments)))
-        return
-    with contextlib.redirect_stdout(sys.stderr):
-        result = module.run(arguments)
+    """Run the chosen command and give out its result: as JSON where `--json` says, otherwise as a summary.
+
+    A partial result is given out as well, before its PartialResult is raised.
+    """
+    stdout = sys.stdout if arguments.json is None else sys.stderr
+    partial: PartialResult | None = None
+    try:
+        with contextlib.redirect_stdout(stdout):
+            result = module.run(arguments)
+    except PartialResult as error:
+        partial, result = error, error.result
+    give_out(module, result, arguments.json)
+    if partial is not None:
+        raise partial
+
+
+def give_out(module: Any, result: dict[str, Any], json_file: str | None) -> None:
+    """Print the summary, or write the JSON text; a named file gets it, and the summary is printed as well."""
     text = json.dumps(result, indent=2) + "\n"
-    if arguments.json == "-":
+    if json_file == "-":
         sys.stdout.write(text)
         return
-    try:
-        Path(arguments.json).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ParameterError(f"--json {arguments.json}: cannot be written: {error.strerror}") from error
+    if json_file is not None:
+        try:
+            Path(json_file).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ParameterError(f"--json {json_file}: cannot be written: {error.strerror}") from error
     print(module.summary(result))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class FlashdriveError(Exception):
     """Base of every expected failure; `cli.main` prints its one line and exits with status 1."""
@@ -25,3 +27,14 @@ class DatasetError(FlashdriveError):
 
 class EngineError(FlashdriveError):
     """A stage engine was called with a shape or type its manifest does not allow."""
+
+
+class PartialResult(FlashdriveError):
+    """A command did its work on the readable part of a damaged input.
+
+    `result` is what the command would have returned; it is given out as usual before this line and exit status 1.
+    """
+
+    def __init__(self, message: str, result: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.result = result
