@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -60,20 +60,26 @@ class Manifest:
 def from_plain(kind: Any, value: Any) -> Any:
     """Build a (nested) frozen dataclass from what `json.loads` gives; lists become tuples where a tuple is meant.
 
-    Raises KeyError for a missing field and TypeError for an unknown one.
+    A missing field has its default, so that a folder exported before the field existed still loads.
+    Raises KeyError for a missing field without default and TypeError for an unknown one.
     """
     if is_dataclass(kind) and isinstance(kind, type):
         unknown = set(value) - {field.name for field in fields(kind)}
         if unknown:
             raise TypeError(f"unknown field {sorted(unknown)[0]!r} of {kind.__name__}")
         hints = get_type_hints(kind)
-        return kind(**{field.name: from_plain(hints[field.name], value[field.name]) for field in fields(kind)})
+        given = [field.name for field in fields(kind) if field.name in value or not _has_default(field)]
+        return kind(**{name: from_plain(hints[name], value[name]) for name in given})
     arguments: tuple[Any, ...] = get_args(kind)
     if isinstance(value, list):
         return tuple(from_plain(arguments[0], item) for item in value)
     if isinstance(value, dict):
         return {key: from_plain(arguments[1], item) for key, item in value.items()}
     return value
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 def sha256_of(path: Path) -> str:

@@ -136,6 +136,8 @@ class TokenIds:
     future_start: int
     route_start: int
     route_end: int
+    never_generated: tuple[int, ...] = ()
+    """Ids beside the bins that are never reasoning."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,8 @@ class PromptConfig:
     history_min_m: tuple[float, float, float] = (-4.0, -4.0, -10.0)
     history_max_m: tuple[float, float, float] = (4.0, 4.0, 10.0)
     history_bins: int = 1000
+    history_origin: bool = True
+    """Whether the oldest position itself is the first step, or only the steps between positions count."""
     route_capacity: int = 16
     """Route tokens that fit, its two delimiters included."""
     reasoning_capacity: int = 128
@@ -168,7 +172,7 @@ class PromptConfig:
     @property
     def history_tokens(self) -> int:
         """Ego history tokens: x, y, z of every step."""
-        return 3 * self.history_steps
+        return 3 * (self.history_steps - (0 if self.history_origin else 1))
 
 
 @dataclass(frozen=True)

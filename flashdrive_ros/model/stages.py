@@ -29,10 +29,12 @@ class Choice(NamedTuple):
 
 
 def forbidden_ids(config: ModelConfig) -> Tensor:
-    """Bool [vocabulary]: the trajectory bins, which are never reasoning (spec A.7). Padding rows carry one of them."""
+    """Bool [vocabulary]: what is never reasoning, above all the bins (spec A.7). Padding rows carry one of them."""
     forbidden = torch.zeros(config.text.vocabulary, dtype=torch.bool)
     first = config.tokens.trajectory_first
     forbidden[first : first + config.tokens.trajectory_count] = True
+    for never in config.tokens.never_generated:
+        forbidden[never] = True
     return forbidden
 
 

@@ -56,13 +56,14 @@ def table_encoder(path: Path) -> Encode:
 
 
 def history_token_ids(history: EgoHistory, config: ModelConfig) -> NDArray[np.int64]:
-    """[3 * history_steps] ids of the ego history.
+    """[history_tokens] ids of the ego history.
 
-    Differences of the positions with the origin put in front (so that the first is the absolute oldest position),
-    each axis in `history_bins` bins between its limits, rounded half to even (spec A.7).
+    Differences of the positions with the origin put in front (so that the first is the absolute oldest position, left
+    out without `history_origin`), each axis in `history_bins` bins between its limits, rounded half to even (spec A.7).
     """
     prompt = config.prompt
     steps = np.diff(np.asarray(history.positions_m, np.float64), axis=0, prepend=np.zeros((1, 3)))
+    steps = steps[-prompt.history_tokens // 3 :]
     low, high = np.asarray(prompt.history_min_m), np.asarray(prompt.history_max_m)
     bins = np.rint((steps - low) / (high - low) * (prompt.history_bins - 1))
     clipped = np.clip(bins, 0, prompt.history_bins - 1).astype(np.int64)
