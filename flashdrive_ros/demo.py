@@ -113,12 +113,15 @@ def _play(
             raise FlashdriveError(_failure("the subscriber", subscriber, subscriber_log))
         event = json.loads(line)
         if event["event"] == "ready":
-            player = children.enter_context(_child(["flashdrive_ros.ros.bag_player", str(bag)], player_log))
+            # Two subscribers a topic, the node and ours: a player that knows only ours starts too early for the node.
+            words = ["flashdrive_ros.ros.bag_player", str(bag), "--subscribers", "2"]
+            player = children.enter_context(_child(words, player_log))
             print(f"playing {bag}\n{HEADER}", flush=True)
         elif event["event"] == "plan":
             plans.append(event)
             print(table_row(event, plans[0]["t0_ns"]), flush=True)
         else:
+            subscriber.wait()
             return plans, event
 
 

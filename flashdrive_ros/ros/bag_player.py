@@ -47,11 +47,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=15.0,
         help="longest wait for a subscriber on every topic before the start (%(default)s)",
     )
+    parser.add_argument(
+        "--subscribers", type=int, default=1, help="subscribers to wait for on every topic (%(default)s)"
+    )
     arguments = parser.parse_args(remove_ros_args(words)[1:])
     try:
         rclpy.init(args=words)
         with open_bag(arguments.bag) as bag:
-            published = play(bag, rate=arguments.rate, topics=arguments.topics, wait_s=arguments.wait_s)
+            published = play(
+                bag,
+                rate=arguments.rate,
+                topics=arguments.topics,
+                wait_s=arguments.wait_s,
+                subscribers=arguments.subscribers,
+            )
             damage = bag.damage
     except (FlashdriveError, ExternalShutdownException) as error:
         print(f"bag_player: {error or 'shut down'}", file=sys.stderr)
@@ -66,12 +75,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if damage else 0
 
 
-def play(bag: Bag, *, rate: float = 1.0, topics: Collection[str] | None = None, wait_s: float = 15.0) -> Counter[str]:
+def play(
+    bag: Bag,
+    *,
+    rate: float = 1.0,
+    topics: Collection[str] | None = None,
+    wait_s: float = 15.0,
+    subscribers: int = 1,
+) -> Counter[str]:
     """Publish the bag's messages at `rate` times their log-time pace; returns how many were published per topic.
 
-    Starts when every topic has a subscriber, at the latest after `wait_s` (then topics without one are named on
-    standard error). Raises BagError when a topic or its message type is missing or nobody subscribes to any topic,
-    ParameterError for a rate that is not positive, ExternalShutdownException when ROS is shut down meanwhile.
+    Starts when every topic has `subscribers` subscribers, at the latest after `wait_s` (then topics with fewer are
+    named on standard error). Raises BagError when a topic or its message type is missing or nobody subscribes to any
+    topic, ParameterError for a rate that is not positive, ExternalShutdownException when ROS is shut down meanwhile.
     """
     if not 0.0 < rate < float("inf"):
         raise ParameterError(f"--rate {rate}: expected a positive number")
@@ -82,7 +98,7 @@ def play(bag: Bag, *, rate: float = 1.0, topics: Collection[str] | None = None, 
     node = rclpy.create_node("flashdrive_bag_player")
     try:
         publishers = {name: _publisher(node, bag.topics[name]) for name in names}
-        _wait_for_subscribers(publishers, wait_s)
+        _wait_for_subscribers(publishers, wait_s, subscribers)
         published = _publish_all(bag, publishers, rate)
         for name, publisher in publishers.items():
             if not publisher.wait_for_all_acked(Duration(seconds=LAST_DELIVERY_S)):
@@ -118,18 +134,20 @@ def _publisher(node: Node, topic: BagTopic) -> Publisher[Any]:
         raise BagError(f"{topic.name}: {error}") from error
 
 
-def _wait_for_subscribers(publishers: Mapping[str, Publisher[Any]], wait_s: float) -> None:
+def _wait_for_subscribers(publishers: Mapping[str, Publisher[Any]], wait_s: float, wanted: int) -> None:
     deadline = time.monotonic() + wait_s
     while True:
-        lonely = [name for name, publisher in publishers.items() if publisher.get_subscription_count() == 0]
+        counts = {name: publisher.get_subscription_count() for name, publisher in publishers.items()}
+        lonely = [name for name, count in counts.items() if count < wanted]
         if not lonely:
             return
         if time.monotonic() >= deadline:
             break
         _nap(POLL_S)
-    if len(lonely) == len(publishers):
+    if not any(counts.values()):
         raise BagError(f"nobody subscribed to any of {', '.join(lonely)} within {wait_s} s")
-    print(f"bag_player: nobody subscribes to {', '.join(lonely)}; playing all the same", file=sys.stderr)
+    few = "nobody subscribes" if wanted == 1 else f"fewer than {wanted} subscribe"
+    print(f"bag_player: {few} to {', '.join(lonely)}; playing all the same", file=sys.stderr)
 
 
 def _publish_all(bag: Bag, publishers: Mapping[str, Publisher[Any]], rate: float) -> Counter[str]:

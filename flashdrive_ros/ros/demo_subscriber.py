@@ -38,8 +38,8 @@ CAMERA_NAMES = ("cross_left", "front_wide", "cross_right", "front_tele")
 REFERENCE = "front_wide"
 SILENCE_S = 2.0
 """The recording has ended when no image has come for this long."""
-KEPT_IMAGES = 40
-"""Per camera: more than the 4 frames of a plan and the way through the planner, at up to 30 Hz."""
+KEPT_IMAGES = 200
+"""Per camera: several seconds, for a planner that is far behind on a busy machine."""
 KEPT_ODOMETRY = 1000
 
 
@@ -109,7 +109,7 @@ def _subscribe(node: Node, collected: Collected) -> None:
     node.create_subscription(
         PlannerStatus,
         _seen_from_outside(topics.STATUS),
-        lambda message: setattr(collected, "status", message),
+        lambda message: _on_status(collected, message),
         qos.report_qos(),
     )
 
@@ -134,6 +134,12 @@ def _on_image(collected: Collected, camera: str, message: Any) -> None:
     collected.last_image_s = now_s
     if camera == REFERENCE:
         collected.arrivals_s[stamp_ns(message.header)] = now_s
+
+
+def _on_status(collected: Collected, message: PlannerStatus) -> None:
+    # A stale status tells of the recording's end, or is followed by one that has its counts as well.
+    if message.state != PlannerStatus.STATE_STALE:
+        collected.status = message
 
 
 def _on_part_of_plan(collected: Collected, store: dict[int, Any], message: Any) -> None:

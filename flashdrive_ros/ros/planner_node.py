@@ -41,11 +41,11 @@ ERROR = TransitionCallbackReturn.ERROR
 
 
 class PlannerNode(LifecycleNodeMixin, Node):
-    """`flashdrive_planner`. Spin it with a MultiThreadedExecutor of at least three threads.
+    """`flashdrive_planner`; spin it with `executor.Spinning`.
 
     Callback groups: one reentrant group for the lifecycle services, so that get_state is answered while change_state
-    waits for the planner to load; one exclusive group for every subscription and timer, which therefore run one at a
-    time (the intake thread); rclpy's default group for the parameter services.
+    waits for the planner to load; `intake_group` for every subscription and timer, which run in one thread, one at a
+    time; rclpy's default group for the parameter services.
     """
 
     def __init__(self, planner_factory: PlannerFactory = load_planner_of_package, **node_arguments: Any) -> None:
@@ -53,7 +53,7 @@ class PlannerNode(LifecycleNodeMixin, Node):
         Node.__init__(self, NODE_NAME, automatically_declare_parameters_from_overrides=True, **node_arguments)
         self._transition_group = ReentrantCallbackGroup()
         LifecycleNodeMixin.__init__(self, callback_group=self._transition_group)
-        self._intake_group = MutuallyExclusiveCallbackGroup()
+        self.intake_group = MutuallyExclusiveCallbackGroup()
         self._planner_factory = planner_factory
         self._session: PlanningSession | None = None
         self._subscriptions_of_session: InputSubscriptions | None = None
@@ -73,9 +73,9 @@ class PlannerNode(LifecycleNodeMixin, Node):
         self._reports = ReportPublishers(self)
         # Steady timers: status and diagnostics go on when simulated time stands still.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self.create_timer(STATUS_PERIOD_S, self._on_status_timer, callback_group=self._intake_group, clock=steady)
+        self.create_timer(STATUS_PERIOD_S, self._on_status_timer, callback_group=self.intake_group, clock=steady)
         self.create_timer(
-            DIAGNOSTICS_PERIOD_S, self._on_diagnostics_timer, callback_group=self._intake_group, clock=steady
+            DIAGNOSTICS_PERIOD_S, self._on_diagnostics_timer, callback_group=self.intake_group, clock=steady
         )
         self._autostart_timer = (
             self.create_timer(0.0, self._on_autostart, callback_group=self._transition_group, clock=steady)
@@ -153,7 +153,7 @@ class PlannerNode(LifecycleNodeMixin, Node):
                 parameters.cameras,
                 parameters.image_transport,
                 InputCallbacks(session.take_image, session.take_odometry, session.take_route),
-                self._intake_group,
+                self.intake_group,
             )
         except Exception:
             self._session = session

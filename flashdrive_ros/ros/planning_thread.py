@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from flashdrive_ros.plan import Plan
@@ -18,7 +19,7 @@ from flashdrive_ros.reasons import Reason, Refusal
 from flashdrive_ros.window import PlanningWindow
 
 MAX_PENDING = 4
-"""Windows kept while a plan is in flight: a stream is rebuilt from four frames, so older ones cannot matter."""
+"""Windows kept while the planner is busy: a stream is rebuilt from four frames, so older ones cannot matter."""
 
 
 class Planner(Protocol):
@@ -123,49 +124,56 @@ class PlanningThread:
         finally:
             self._loaded.set()
         epoch = 0
-        reset_seen = planner.last_reset_reason
-        prepared_in_a_row = 0
-        while (taken := self._take()) is not None:
-            pending, newer_waits = taken
-            # Windows can arrive faster than they can be prepared: after a ring's worth of them one is planned anyway.
-            only_prepare = newer_waits and prepared_in_a_row < MAX_PENDING - 1
-            prepared_in_a_row = prepared_in_a_row + 1 if only_prepare else 0
-            try:
+        while batch := self._take():
+            for pending in batch:
+                if self._stopping:
+                    return
+                if pending.epoch != self._epoch:
+                    continue
                 if pending.epoch != epoch:
                     epoch = pending.epoch
-                    planner.reset()
-                if only_prepare:
-                    planner.prepare(pending.window)
-                    self._on_refusal(_superseded(pending.window, "prepared"))
-                else:
-                    self._deliver(PlanningResult(pending.window, planner.plan(pending.window), pending.ready_s), epoch)
-                if planner.last_reset_reason is not reset_seen:
-                    reset_seen = planner.last_reset_reason
-                    if reset_seen is not None:
-                        self._on_refusal(reset_seen)
-            except Exception as error:
-                self._on_failure(error)
-                self._reset_after_failure(planner)
+                    self._call(planner, planner.reset)
+                is_newest = pending is batch[-1]
+                self._call(planner, partial(self._plan if is_newest else self._prepare, planner, pending))
 
-    def _take(self) -> tuple[PendingWindow, bool] | None:
-        """The oldest queued window and whether newer ones wait behind it; None when stopping. Blocks."""
+    def _take(self) -> list[PendingWindow]:
+        """Every queued window, oldest first; blocks until there is one, empty when stopping.
+
+        A batch is worked off whole: windows that come meanwhile push out each other, never one of the batch, so that
+        a planner that is always late still gets a ring's worth of consecutive windows.
+        """
         with self._wake:
             self._wake.wait_for(lambda: self._pending or self._stopping)
-            if self._stopping:
-                return None
-            oldest = self._pending.popleft()
-            return oldest, bool(self._pending)
+            batch = [] if self._stopping else list(self._pending)
+            self._pending.clear()
+            return batch
 
-    def _deliver(self, result: PlanningResult, epoch: int) -> None:
+    def _plan(self, planner: Planner, pending: PendingWindow) -> None:
+        outcome = planner.plan(pending.window)
+        self._report_reset(planner)
         with self._delivery:
-            if epoch == self._epoch:
-                self._on_result(result)
+            if pending.epoch == self._epoch:
+                self._on_result(PlanningResult(pending.window, outcome, pending.ready_s))
 
-    def _reset_after_failure(self, planner: Planner) -> None:
+    def _prepare(self, planner: Planner, pending: PendingWindow) -> None:
+        planner.prepare(pending.window)
+        self._report_reset(planner)
+        self._on_refusal(_superseded(pending.window, "prepared"))
+
+    def _report_reset(self, planner: Planner) -> None:
+        if planner.last_reset_reason is not None:
+            self._on_refusal(planner.last_reset_reason)
+
+    def _call(self, planner: Planner, action: Callable[[], None]) -> None:
+        """An exception ends the stream, never the thread."""
         try:
-            planner.reset()
+            action()
         except Exception as error:
             self._on_failure(error)
+            try:
+                planner.reset()
+            except Exception as second_error:
+                self._on_failure(second_error)
 
 
 def _superseded(window: PlanningWindow, what: str) -> Refusal:

@@ -16,6 +16,9 @@ from rclpy.qos import (
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
+ODOMETRY_DEPTH = 400
+"""2 s of odometry at 200 Hz."""
+
 
 def image_qos() -> QoSProfile:
     """Best effort receives from reliable and best-effort cameras; half a second of frames at 10 Hz."""
@@ -23,8 +26,8 @@ def image_qos() -> QoSProfile:
 
 
 def odometry_qos() -> QoSProfile:
-    """2 s of odometry at 200 Hz, so that a late executor loses none of the ego history."""
-    return _profile(400, ReliabilityPolicy.BEST_EFFORT, DurabilityPolicy.VOLATILE)
+    """Deep, so that a late executor loses none of the ego history."""
+    return _profile(ODOMETRY_DEPTH, ReliabilityPolicy.BEST_EFFORT, DurabilityPolicy.VOLATILE)
 
 
 def route_qos() -> QoSProfile:

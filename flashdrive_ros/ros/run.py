@@ -89,7 +89,7 @@ def run_node(words: list[str], planner_factory: Any = None) -> dict[str, Any]:
         import rclpy
         from rclpy.signals import SignalHandlerOptions
 
-        from flashdrive_ros.ros.executor import DrainedExecutor, spin_until, wake
+        from flashdrive_ros.ros.executor import Spinning
         from flashdrive_ros.ros.planner_node import PlannerNode
     except ImportError as error:
         raise FlashdriveError(
@@ -110,15 +110,10 @@ def run_node(words: list[str], planner_factory: Any = None) -> dict[str, Any]:
         rclpy.try_shutdown()
         raise ParameterError(f"ROS arguments refused: {error}") from error
 
-    executor = DrainedExecutor()
-    executor.add_node(node)
-    spinning = threading.Thread(target=spin_until, args=(stop, executor, node.get_logger().error), name="executor")
-    spinning.start()
+    spinning = Spinning(node, node.intake_group)
     stop.wait()
     node.cancel_loading()
-    wake(executor)
-    spinning.join()
-    executor.shutdown()
+    spinning.stop()
     result = node.final_counts()
     has_ended = node.close(CLOSE_TIMEOUT_S)
     node.destroy_node()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 import time
 
 import numpy as np
@@ -16,7 +15,7 @@ from rclpy.parameter import Parameter
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import CompressedImage
 
-from flashdrive_ros.ros.executor import DrainedExecutor, spin_until, wake
+from flashdrive_ros.ros.executor import Spinning
 from flashdrive_ros.ros.planner_node import PlannerNode
 
 TIMEOUT_S = 15.0
@@ -36,21 +35,14 @@ def wait_for(condition, what, timeout_s=TIMEOUT_S, period_s=0.01):
 
 
 class SpinningNode:
-    """Runs an rclpy node in an executor thread until `close`."""
+    """Runs an rclpy node in threads until `close`."""
 
-    def __init__(self, node):
+    def __init__(self, node, intake_group):
         self.node = node
-        self._executor = DrainedExecutor()
-        self._stop = threading.Event()
-        self._executor.add_node(node)
-        self._thread = threading.Thread(target=spin_until, args=(self._stop, self._executor, print))
-        self._thread.start()
+        self._spinning = Spinning(node, intake_group)
 
     def close(self):
-        self._stop.set()
-        wake(self._executor)
-        self._thread.join(TIMEOUT_S)
-        self._executor.shutdown()
+        self._spinning.stop()
         if isinstance(self.node, PlannerNode):
             self.node.close(2.0)
         self.node.destroy_node()
@@ -60,7 +52,7 @@ def start_planner(namespace, factory, **parameters):
     """A spinning PlannerNode in `namespace`."""
     overrides = [Parameter(name, value=value) for name, value in parameters.items()]
     node = PlannerNode(factory, namespace=namespace, parameter_overrides=overrides)
-    return SpinningNode(node)
+    return SpinningNode(node, node.intake_group)
 
 
 class Probe:
@@ -68,8 +60,8 @@ class Probe:
 
     def __init__(self, namespace):
         self.namespace = namespace
-        self.spinning = SpinningNode(rclpy.create_node("probe", namespace=namespace))
-        self.node = self.spinning.node
+        self.node = rclpy.create_node("probe", namespace=namespace)
+        self.spinning = SpinningNode(self.node, self.node.default_callback_group)
         self._clients = {}
 
     def close(self):
