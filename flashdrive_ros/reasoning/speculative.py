@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashdrive_ros.engines.base import Decision, Floats, Sampling, StageEngines
+from flashdrive_ros.model.config import TokenIds
 from flashdrive_ros.streaming.kv_ring import KvRing
 
 Propose = Callable[[list[int]], list[int]]
@@ -55,22 +56,30 @@ def finish_reasoning(
     written, passes, accepted = decision.accepted, 0, decision.accepted
     ring.keep_reasoning(written)
     while tokens.future_start not in known[:written]:
+        if _exhausted(known, budget, tokens):
+            # accepted proposals may have gone beyond the budget, by which sequential decoding would have ended
+            accepted -= max(written - budget, 0)
+            written = min(written, budget)
+            ending = [*known[written:budget], tokens.cot_end, tokens.future_start]
+            rows = ring.reasoning_rows(written, np.array(ending, np.int64), block)
+            decision = engines.verify(rows, noise[written + 1 : written + 1 + block], sampling)
+            # with the last token as its anchor, this pass may find that the model ends here by itself
+            truncated = written == budget or decision.accepted == 0
+            return Reasoned((*known[:written], *ending), truncated, passes + 1, accepted)
         proposals = propose(known)[: block - 1]
-        exhausted = len(known) >= budget and known[-1] != tokens.cot_end
-        if exhausted:
-            known = [*known[:budget], tokens.cot_end, tokens.future_start]
-            proposals = []
-        pending = known[written:]
-        rows = ring.reasoning_rows(written, np.array([*pending, *proposals], np.int64), block)
+        rows = ring.reasoning_rows(written, np.array([known[-1], *proposals], np.int64), block)
         decision = engines.verify(rows, noise[written + 1 : written + 1 + block], sampling)
         passes += 1
-        written += len(pending)
-        if exhausted:
-            return Reasoned(tuple(known), True, passes, accepted)
         hits = min(decision.accepted, len(proposals))
         known += [*proposals[:hits], decision.next_id]
-        written, accepted = written + hits, accepted + hits
+        written, accepted = written + 1 + hits, accepted + hits
         ring.keep_reasoning(written)
     end = known.index(tokens.future_start) + 1
     ring.keep_reasoning(end)
-    return Reasoned(tuple(known[:end]), False, passes, accepted)
+    return Reasoned(tuple(known[:end]), False, passes, accepted - (written - end))
+
+
+def _exhausted(known: list[int], budget: int, tokens: TokenIds) -> bool:
+    """`budget` tokens without an end; a cot_end right behind them is the model's own and in time."""
+    ended = tokens.cot_end in known[: budget + 1] or tokens.future_start in known[:budget]
+    return len(known) >= budget and not ended
