@@ -55,7 +55,9 @@ class KvRing:
         self._next_order = 0
         self._next_position = 0
         self._reasoning_slot = 0
+        self._reasoning_tokens = 0
         self._static_filled = False
+        self._static_saw_frames = False
 
     @property
     def filled_frames(self) -> int:
@@ -68,9 +70,15 @@ class KvRing:
         return len(self._chunks) == self.layout.frames
 
     def reset(self) -> None:
-        """Forget every time step. Only tables change; the static part stays, since no frame went into it."""
+        """Forget every time step. Only tables change; the static part stays when no frame went into it.
+
+        After a first fill it has to be run again: its labels have seen the images of the stream that ends.
+        """
         self.slot_order[self.layout.static_stride :] = EMPTY
         self._chunks.clear()
+        self._reasoning_tokens = 0
+        if self._static_saw_frames:
+            self._static_filled = False
 
     def static_rows(self) -> Rows:
         """Rows of the static part, padded to a prefill's length, to be run once before the first window.
@@ -82,7 +90,7 @@ class KvRing:
         count = len(layout.static_ids)
         self.slot_order[:count] = layout.static_order
         self.slot_position[:, :count] = layout.static_position
-        self._static_filled = True
+        self._static_filled, self._static_saw_frames = True, False
         rows = self._padding(layout.prefill_rows)
         rows.ids[:count] = layout.static_ids
         rows.order[:count] = layout.static_order
@@ -94,11 +102,14 @@ class KvRing:
 
         The oldest chunk is overwritten when all are in use; the frames of the others become one step older; the tail
         and the reasoning of the window before are forgotten. `draft_ids` (at most draft_rows) are proposals for the
-        reasoning.
+        reasoning. Raises RuntimeError before the static rows, ValueError for a tail or draft that does not fit.
         """
         layout = self.layout
         if not self._static_filled:
             raise RuntimeError("the static rows must be run before the first window")
+        self._check_tail(tail)
+        if len(draft_ids) > layout.draft_rows:
+            raise ValueError(f"a draft of {len(draft_ids)} tokens does not fit into {layout.draft_rows} rows")
         chunk = self._chunks.pop(0) if self.is_full else len(self._chunks)
         self._chunks.append(chunk)
         first = layout.chunk_slot(chunk)
@@ -116,7 +127,9 @@ class KvRing:
         Images are numbered by time, then view. It exists for parity; a running stream starts cold instead.
         """
         layout = self.layout
+        self._check_tail(tail)
         self.static_rows()
+        self._static_saw_frames = True
         self._chunks = list(range(layout.frames))
         first = layout.chunk_slot(layout.frames - 1)
         self._place(first, tail)
@@ -133,10 +146,12 @@ class KvRing:
     def reasoning_rows(self, first: int, token_ids: Table, block: int) -> Rows:
         """Rows of a verify pass: `token_ids` are reasoning tokens first, first + 1, ...; padded to `block` rows.
 
-        Everything that stood behind them is forgotten.
+        Everything that stood behind them is forgotten. Raises RuntimeError before the first window, ValueError for rows
+        that do not fit or do not follow what the ring holds.
         """
         count = len(token_ids)
-        if first < 0 or not 0 < count <= block or first + block > self.layout.reasoning_room:
+        self._check_reasoning(first)
+        if not 0 < count <= block or first + block > self.layout.reasoning_room:
             raise ValueError(
                 f"reasoning rows {first} to {first + block} do not fit into {self.layout.reasoning_room} slots"
             )
@@ -148,6 +163,8 @@ class KvRing:
 
     def keep_reasoning(self, count: int) -> None:
         """Forget every reasoning slot from the `count`-th token on (rejected proposals)."""
+        self._check_reasoning(count)
+        self._reasoning_tokens = count
         start = self._reasoning_slot
         self.slot_order[start + count : start + self.layout.reasoning_room] = EMPTY
 
@@ -165,14 +182,25 @@ class KvRing:
         start = self._reasoning_slot + first
         self.slot_order[start : start + count] = self._next_order + first + np.arange(count)
         self.slot_position[:, start : start + count] = self._next_position + first + np.arange(count)
+        self._reasoning_tokens = first + count
         self.keep_reasoning(first + count)
+
+    def _check_tail(self, tail: Table) -> None:
+        room = self.layout.prompt_rows - self.layout.visual_rows
+        if not 0 < len(tail) <= room:
+            raise ValueError(f"a tail of {len(tail)} tokens does not fit into {room} rows")
+
+    def _check_reasoning(self, count: int) -> None:
+        """Reasoning has no gaps: only what the ring holds can be kept, continued or acted on."""
+        if not self._chunks:
+            raise RuntimeError("reasoning needs a window in the ring")
+        if not 0 <= count <= self._reasoning_tokens:
+            raise ValueError(f"{count} reasoning tokens named, {self._reasoning_tokens} held")
 
     def _place(self, first: int, tail: Table) -> None:
         """Rewrite the tables for the held chunks, with `tail` in the chunk that starts at slot `first`."""
         layout = self.layout
-        room = layout.prompt_rows - layout.visual_rows
-        if not 0 < len(tail) <= room:
-            raise ValueError(f"a tail of {len(tail)} tokens does not fit into {room} rows")
+        self._reasoning_tokens = 0
         self.slot_order[layout.static_stride :] = EMPTY
         for age, held in enumerate(reversed(self._chunks)):
             start = layout.chunk_slot(held)
