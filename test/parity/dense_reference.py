@@ -113,7 +113,7 @@ class TextReference:
         return rms_norm(rows, self.weights[f"{self.prefix}norm.weight"], self.config.norm_eps)
 
     def angles(self, position: np.ndarray) -> Tensor:
-        """[n, d / 2] M-RoPE angles of `position` [3, n]: h and w take every third frequency while they last, t the rest."""
+        """[n, d / 2] angles of `position` [3, n]: h and w take every third frequency while they last, t the rest."""
         _, height, width = self.config.mrope_section
         columns = []
         for index in range(self.config.head_dim // 2):
