@@ -34,8 +34,6 @@ WORDS = 5
 PROMPT = build_prompt(CONFIG, lambda text: [sum(text.encode()) % 7])
 LAYOUT = build_layout(CONFIG, PROMPT)
 TAIL = tail_ids(PROMPT, np.zeros(3, np.int64), np.empty(0, np.int64))
-    build_prompt(CONFIG, lambda text: [sum(text.encode()) % 7]), np.zeros(3, np.int64), np.empty(0, np.int64)
-)
 NO_NOISE = np.zeros(LAYOUT.reasoning_room + 1, np.float32)
 
 
