@@ -120,6 +120,8 @@ def _play(
         elif event["event"] == "plan":
             plans.append(event)
             print(table_row(event, plans[0]["t0_ns"]), flush=True)
+        elif event["event"] == "failed":
+            raise FlashdriveError(f"the node cannot start: {event['detail']}; its log is {node_log}")
         else:
             subscriber.wait()
             return plans, event

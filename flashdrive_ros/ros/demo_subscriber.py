@@ -1,7 +1,8 @@
 """Third process of `flashdrive demo`: collects what the node publishes, tells it line by line, draws the last plan.
 
 Writes one JSON object a line on standard output: {"event": "ready"} when the node is active and every topic is matched,
-{"event": "plan", ...} for each plan, {"event": "done", ...} at the end, which it finds itself: the images have stopped.
+{"event": "plan", ...} for each plan, {"event": "done", ...} at the end, which it finds itself: the images have stopped;
+or {"event": "failed", "detail": ...} when the node says that it cannot start.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Collected:
 
 
 def main() -> int:
-    """Collect until the images stop; exit status 0 also without a plan, which the done event says."""
+    """Collect until the images stop; exit status 0 also without a plan, 1 when the node cannot start."""
     parser = argparse.ArgumentParser(prog="demo_subscriber")
     parser.add_argument("picture", type=Path, help="PNG to write the last plan to")
     picture = parser.parse_args().picture
@@ -73,7 +74,9 @@ def main() -> int:
         node = rclpy.create_node("flashdrive_demo")
         collected = Collected()
         _subscribe(node, collected)
-        _collect(node, collected)
+        if not _collect(node, collected):
+            _tell({"event": "failed", "detail": collected.status.waiting_detail})
+            return 1
     except (KeyboardInterrupt, ExternalShutdownException):
         return 130
     finally:
@@ -114,7 +117,8 @@ def _subscribe(node: Node, collected: Collected) -> None:
     )
 
 
-def _collect(node: Node, collected: Collected) -> None:
+def _collect(node: Node, collected: Collected) -> bool:
+    """Listen until the images stop; False when the node failed before the first one."""
     outputs = [
         _seen_from_outside(topic)
         for topic in (topics.TRAJECTORY_BASE_LINK, topics.REASONING, topics.STAGE_TIMING, topics.STATUS)
@@ -122,10 +126,13 @@ def _collect(node: Node, collected: Collected) -> None:
     is_ready = False
     while collected.last_image_s is None or time.monotonic() - collected.last_image_s < SILENCE_S:
         rclpy.spin_once(node, timeout_sec=0.1)
+        if not is_ready and collected.status.state == PlannerStatus.STATE_ERROR:
+            return False
         active = collected.status.state in (PlannerStatus.STATE_WAITING, PlannerStatus.STATE_PLANNING)
         if not is_ready and active and all(node.count_publishers(topic) > 0 for topic in outputs):
             is_ready = True
             _tell({"event": "ready"})
+    return True
 
 
 def _on_image(collected: Collected, camera: str, message: Any) -> None:

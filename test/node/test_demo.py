@@ -82,6 +82,14 @@ def test_a_node_that_ends_is_reported_with_its_log_and_no_process_is_left(tmp_pa
     assert children_left() == []
 
 
+def test_a_node_that_cannot_load_its_model_ends_the_demo_at_once(tmp_path, children_left):
+    profile = tmp_path / "profile.yaml"
+    profile.write_text("/**:\n  ros__parameters:\n    model_path: /no/such/model\n")
+    with pytest.raises(FlashdriveError, match="the node cannot start: .*/no/such/model"):
+        demo.run(arguments("--profile", str(profile), "--output-dir", str(tmp_path), "--timeout-s", "30"))
+    assert children_left() == []
+
+
 def test_time_running_out_is_said_and_no_process_is_left(tmp_path, children_left):
     with pytest.raises(FlashdriveError, match=r"not finished after 0.2 s with 0 plans"):
         demo.run(arguments("--output-dir", str(tmp_path), "--timeout-s", "0.2"))
