@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flashdrive_ros import cli
-from flashdrive_ros.errors import BagError
+from flashdrive_ros.errors import BagError, PartialResult
 
 
 def command_module(name: str, monkeypatch: pytest.MonkeyPatch, run: Any) -> cli.Command:
@@ -136,3 +136,20 @@ def test_every_real_command_offers_help_with_an_example(name: str, capsys: pytes
         cli.main([name, "--help"])
     assert stopped.value.code == 0
     assert f"flashdrive {name}" in capsys.readouterr().out.split("example:")[1]
+
+
+def test_partial_result_is_given_out_before_its_line_and_status_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def run_on_half_a_bag(arguments: argparse.Namespace) -> dict[str, Any]:
+        raise PartialResult("drive.mcap: damaged, the rest is lost", {"speed": 2})
+
+    commands = {"measure": command_module("a_command_on_a_damaged_bag", monkeypatch, run_on_half_a_bag)}
+    line = "flashdrive measure: drive.mcap: damaged, the rest is lost\n"
+    assert cli.main(["measure"], commands) == 1
+    assert capsys.readouterr() == ("speed is 2\n", line)
+    assert cli.main(["measure", "--json", str(tmp_path / "result.json")], commands) == 1
+    assert json.loads((tmp_path / "result.json").read_text(encoding="utf-8")) == {"speed": 2}
+    assert capsys.readouterr().err == line
+    assert cli.main(["measure", "--json", "-"], commands) == 1
+    assert json.loads(capsys.readouterr().out) == {"speed": 2}
