@@ -173,6 +173,7 @@ class KvRing:
 
         `reasoning_tokens` counts the reasoning with its last token, future_start.
         """
+        self._check_reasoning(reasoning_tokens)
         order = np.array([self._next_order + reasoning_tokens - 1], np.int64)
         position = self._next_position + reasoning_tokens + np.arange(waypoints, dtype=np.int64)
         return order, np.tile(position, (3, 1))
