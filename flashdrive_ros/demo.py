@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bag", type=Path, help="bag to play (default: the recording of the package)")
     parser.add_argument("--output-dir", type=Path, default=Path("demo"), help="for plan.png and logs (%(default)s)")
     parser.add_argument("--profile", default="nano", help="parameters of the node (%(default)s)")
+    parser.add_argument("--rate", type=float, default=1.0, help="speed of the recording, below 1 for a slow machine")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="end without success after this (%(default)s)")
 
 
@@ -47,8 +48,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
     Raises BagError for a bag that is not there, FlashdriveError when a process fails, time runs out or no plan came.
     """
-    if not arguments.timeout_s > 0:
-        raise ParameterError(f"--timeout-s {arguments.timeout_s}: expected a positive number")
+    for option, value in (("--timeout-s", arguments.timeout_s), ("--rate", arguments.rate)):
+        if not 0 < value < float("inf"):
+            raise ParameterError(f"{option} {value}: expected a positive number")
     bag = arguments.bag if arguments.bag is not None else resource_path("resource/bags/demo")
     if not bag.exists():
         raise BagError(f"{bag}: there is no such bag")
@@ -114,7 +116,7 @@ def _play(
         event = json.loads(line)
         if event["event"] == "ready":
             # Two subscribers a topic, the node and ours: a player that knows only ours starts too early for the node.
-            words = ["flashdrive_ros.ros.bag_player", str(bag), "--subscribers", "2"]
+            words = ["flashdrive_ros.ros.bag_player", str(bag), "--subscribers", "2", "--rate", str(arguments.rate)]
             player = children.enter_context(_child(words, player_log))
             print(f"playing {bag}\n{HEADER}", flush=True)
         elif event["event"] == "plan":

@@ -85,7 +85,7 @@ def test_a_node_that_ends_is_reported_with_its_log_and_no_process_is_left(tmp_pa
 def test_a_node_that_cannot_load_its_model_ends_the_demo_at_once(tmp_path, children_left):
     profile = tmp_path / "profile.yaml"
     profile.write_text("/**:\n  ros__parameters:\n    model_path: /no/such/model\n")
-    with pytest.raises(FlashdriveError, match="the node cannot start: .*/no/such/model"):
+    with pytest.raises(FlashdriveError, match=r"the node cannot start: .*/no/such/model"):
         demo.run(arguments("--profile", str(profile), "--output-dir", str(tmp_path), "--timeout-s", "30"))
     assert children_left() == []
 
