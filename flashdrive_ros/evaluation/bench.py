@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from flashdrive_ros.engines.manifest import read_manifest
 from flashdrive_ros.errors import FlashdriveError, ParameterError
 from flashdrive_ros.evaluation.durations import durations, durations_line, stage_durations
 from flashdrive_ros.evaluation.machine import commit, machine, resident_memory_mb, versions
 from flashdrive_ros.evaluation.made_windows import made_windows
-from flashdrive_ros.evaluation.model_source import model_folder
 from flashdrive_ros.evaluation.reason_table import ReasonTable, count_reason, reasons_line
 from flashdrive_ros.plan import Plan, StageTiming
-from flashdrive_ros.planner import PlannerSettings, check_settings, load_planner
+from flashdrive_ros.planner import PlannerSettings, load_planner
 
 EXAMPLE = "flashdrive bench pipeline --model nano --windows 100 --json -"
 WARM_UP_WINDOWS = 5
@@ -57,11 +55,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.windows < 1:
         raise ParameterError(f"--windows {arguments.windows}: expected at least 1")
     on_machine = machine()  # before we load it ourselves
-    folder = model_folder(arguments.model)
-    manifest = read_manifest(folder)
     settings = PlannerSettings(samples=arguments.samples, seed=arguments.seed, threads=arguments.threads)
-    check_settings(settings, manifest.config)
-    planner = load_planner(folder, settings=settings)
+    planner = load_planner(arguments.model, settings=settings)
     planner.warm_up()
     windows = made_windows(planner.config.prompt, arguments.picture_size, arguments.seed)
     for _ in range(planner.config.prompt.frames - 1 + WARM_UP_WINDOWS):
@@ -82,9 +77,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise FlashdriveError(f"no plan from {arguments.windows} windows: {reasons_line(refusals)}")
     return {
         "benchmark": arguments.part,
-        "model": manifest.config.name,
-        "weights_origin": manifest.weights_origin,
-        "backend": "onnxruntime",
+        "model": planner.config.name,
+        "weights_origin": planner.weights_origin,
+        "backend": planner.backend,
         "windows": arguments.windows,
         "plans": len(timings),
         "samples": settings.samples,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from flashdrive_ros.engines.load import model_folder
 from flashdrive_ros.engines.manifest import read_manifest
 from flashdrive_ros.model.config import ALPAMAYO_1, ALPAMAYO_1_5, ModelConfig
 from flashdrive_ros.model.tokens import Encode, load_tokenizer, table_encoder
@@ -25,11 +25,6 @@ class ModelSource:
     encode: Encode
     weights_origin: str
     bytes_per_cached_number: int
-
-
-def model_folder(model: str) -> Path:
-    """The folder of a model given on a command line: the shipped one for "nano", otherwise a path."""
-    return resource_path("resource/models/nano") if model == "nano" else Path(model)
 
 
 def model_source(model: str) -> ModelSource:

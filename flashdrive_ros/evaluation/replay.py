@@ -15,11 +15,11 @@ from typing import Any
 
 from flashdrive_ros.bags.read import Bag, BagMessage, open_bag
 from flashdrive_ros.cameras import CAMERAS
+from flashdrive_ros.engines.load import model_folder
 from flashdrive_ros.engines.manifest import read_manifest
 from flashdrive_ros.errors import BagError, PartialResult
 from flashdrive_ros.evaluation.bag_inputs import BagInputs, find_inputs
 from flashdrive_ros.evaluation.durations import durations_line, stage_durations
-from flashdrive_ros.evaluation.model_source import model_folder
 from flashdrive_ros.evaluation.plan_files import WritePlan, plan_files, plan_line
 from flashdrive_ros.evaluation.reason_table import ReasonTable, count_reason, reasons_line
 from flashdrive_ros.intake.messages import image_from_message, odometry_from_message, stamp_ns
@@ -61,14 +61,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises BagError when the bag cannot give a plan or gave none, ModelFileError, ParameterError; PartialResult after a
     damaged bag gave plans.
     """
-    folder = model_folder(arguments.model)
-    manifest = read_manifest(folder)
+    config = read_manifest(model_folder(arguments.model)).config
     with open_bag(arguments.bag) as bag:
-        inputs = find_inputs(bag, arguments.cameras, arguments.odometry_topic, manifest.config)
+        inputs = find_inputs(bag, arguments.cameras, arguments.odometry_topic, config)
         settings = PlannerSettings(inputs.cameras, arguments.samples, arguments.seed, arguments.threads)
-        check_settings(settings, manifest.config)
+        check_settings(settings, config)
         with plan_files(arguments.out) as write_plan:
-            planner = load_planner(folder, settings=settings)
+            planner = load_planner(arguments.model, settings=settings)
             planner.warm_up()
             replayed = replay_bag(bag, inputs, planner, write_plan)
             if not replayed.timings:
@@ -76,8 +75,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         notes = list(bag.notes)
     result = {
         "bag": str(arguments.bag),
-        "model": manifest.config.name,
-        "weights_origin": manifest.weights_origin,
+        "model": config.name,
+        "weights_origin": planner.weights_origin,
         "cameras": [CAMERAS[camera].name for camera in inputs.cameras],
         "samples": settings.samples,
         "seed": settings.seed,

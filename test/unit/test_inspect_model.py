@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from flashdrive_ros.cli import main
+from flashdrive_ros.engines.load import model_folder
 from flashdrive_ros.engines.manifest import read_manifest
 from flashdrive_ros.evaluation.model_sizes import parameter_counts
-from flashdrive_ros.evaluation.model_source import model_folder
 from flashdrive_ros.model.config import CONFIGS
 
 

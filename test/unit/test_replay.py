@@ -20,8 +20,8 @@ from flashdrive_ros.bags.message_types import message_store
 from flashdrive_ros.bags.read import open_bag
 from flashdrive_ros.bags.write import NewTopic, create_bag
 from flashdrive_ros.cli import main
+from flashdrive_ros.engines.load import model_folder
 from flashdrive_ros.evaluation.bag_inputs import find_inputs
-from flashdrive_ros.evaluation.model_source import model_folder
 from flashdrive_ros.evaluation.replay import Replayed, replay_bag
 from flashdrive_ros.model.config import NANO
 from flashdrive_ros.plan import Plan
