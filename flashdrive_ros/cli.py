@@ -41,6 +41,10 @@ COMMANDS: Mapping[str, Command] = {
     "convert": Command("flashdrive_ros.bags.convert", "make a rosbag2 MCAP from a public data set"),
     "inspect": Command("flashdrive_ros.evaluation.inspect_model", "print a model's sizes, prompt and cache layout"),
     "bench": Command("flashdrive_ros.evaluation.bench", "measure the time of a plan, stage by stage"),
+    "doctor": Command("flashdrive_ros.evaluation.doctor", "check a model folder without loading it"),
+    "make-checkpoint": Command(
+        "flashdrive_ros.training.make_checkpoint", "write a checkpoint folder of true names and random weights"
+    ),
     "export": Command("flashdrive_ros.engines.export_command", "write a model's five stages as ONNX files"),
 }
 

@@ -245,11 +245,17 @@ class StreamingPlanner:
 
 def check_settings(settings: PlannerSettings, config: ModelConfig) -> None:
     """Raise ParameterError for settings that `config` cannot serve."""
+    check_ranges(settings)
     cameras = settings.cameras or config.prompt.cameras
     if len(cameras) != len(config.prompt.cameras):
         raise ParameterError(
             f"cameras: {len(cameras)} found, {len(config.prompt.cameras)} expected by model {config.name}"
         )
+
+
+def check_ranges(settings: PlannerSettings) -> None:
+    """Raise ParameterError for settings that no model can serve."""
+    cameras = settings.cameras or ()
     if sorted(set(cameras)) != list(cameras) or not all(0 <= camera < len(CAMERAS) for camera in cameras):
         raise ParameterError(f"cameras: {cameras} found, ascending indices from 0 to {len(CAMERAS) - 1} expected")
     for name, value in (("samples", settings.samples), ("threads", settings.threads)):
@@ -264,7 +270,8 @@ def load_planner(model_path: str | Path, *, settings: PlannerSettings) -> Stream
 
     Raises ModelFileError for a missing or damaged file, ParameterError for settings the model cannot serve.
     """
-    model = load_model(model_path, settings.threads, settings.samples)
+    check_ranges(settings)
+    model = load_model(model_path, settings.threads, settings.samples, settings.cameras)
     check_settings(settings, model.engines.config)
     config = with_cameras(model.engines.config, settings.cameras or model.engines.config.prompt.cameras)
     return StreamingPlanner(model, config, settings)

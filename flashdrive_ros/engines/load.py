@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from flashdrive_ros.engines.base import StageEngines
+from flashdrive_ros.engines.manifest import MANIFEST, read_manifest
+from flashdrive_ros.errors import ParameterError
+from flashdrive_ros.model.checkpoint_folder import checked_checkpoint, is_checkpoint
+from flashdrive_ros.model.config import ModelConfig
 from flashdrive_ros.model.tokens import Decode, Encode, load_tokenizer
 from flashdrive_ros.resources import resource_path
 
@@ -24,20 +29,69 @@ class LoadedModel:
     """Where the weights come from, for people."""
 
 
+@dataclass(frozen=True)
+class ModelDescription:
+    """What is known of a model before it is loaded."""
+
+    config: ModelConfig
+    weights_origin: str
+    backend: str
+    """onnxruntime or torch"""
+    tokenizer: Path
+
+
 def model_folder(model_path: str | Path) -> Path:
     """Folder of a model given by the name of a shipped one or by its path."""
     shipped = SHIPPED.get(str(model_path))
     return resource_path(shipped) if shipped else Path(model_path)
 
 
-def load_model(model_path: str | Path, threads: int, samples: int) -> LoadedModel:
-    """Load an exported folder (one with a manifest) into the embedded backend.
+def describe_model(model_path: str | Path) -> ModelDescription:
+    """Configuration and origin of a model without loading it.
 
-    Raises ModelFileError for a missing or damaged file, ParameterError for a thread count the process cannot change to.
+    Raises ModelFileError for a missing or damaged file.
     """
+    folder = model_folder(model_path)
+    if _is_only_checkpoint(folder):
+        checkpoint, config = checked_checkpoint(folder)
+        return ModelDescription(config, checkpoint.origin, "torch", checkpoint.tokenizer)
+    manifest = read_manifest(folder)
+    return ModelDescription(manifest.config, manifest.weights_origin, "onnxruntime", folder / manifest.tokenizer.file)
+
+
+def load_model(
+    model_path: str | Path, threads: int, samples: int, cameras: tuple[int, ...] | None = None
+) -> LoadedModel:
+    """Load an exported folder (one with a manifest) into the embedded backend, a checkpoint folder into torch.
+
+    `cameras`: the rig to plan for, None for the model's own; an exported model has a fixed number of them.
+    Raises ModelFileError for a missing or damaged file, ParameterError for a thread count the process cannot change to
+    or a checkpoint where torch is not installed.
+    """
+    folder = model_folder(model_path)
+    if _is_only_checkpoint(folder):
+        return _load_checkpoint(folder, threads, cameras)
+    return _load_exported(folder, threads, samples)
+
+
+def _is_only_checkpoint(folder: Path) -> bool:
+    return is_checkpoint(folder) and not (folder / MANIFEST).exists()
+
+
+def _load_checkpoint(folder: Path, threads: int, cameras: tuple[int, ...] | None) -> LoadedModel:
+    if find_spec("torch") is None:
+        raise ParameterError(
+            f"model_path {folder}: a checkpoint runs on torch, which is not installed; "
+            "`pip install 'flashdrive_ros[torch]'`, or give the folder of an exported model"
+        )
+    from flashdrive_ros.engines.checkpoint_engines import load_checkpoint_model
+
+    return load_checkpoint_model(folder, threads, cameras)
+
+
+def _load_exported(folder: Path, threads: int, samples: int) -> LoadedModel:
     from flashdrive_ros.engines.onnx_engines import OnnxEngines
 
-    folder = model_folder(model_path)
     engines = OnnxEngines(folder, threads, samples)
     encode, decode = load_tokenizer(folder / engines.manifest.tokenizer.file)
     return LoadedModel(engines, encode, decode, engines.manifest.weights_origin)

@@ -56,7 +56,7 @@ def read_config(file: Path, values: dict[str, Any], vocabulary: dict[str, int] |
     fields, notes = _with_geometry(file, values)
     for name, allowed in FIXED.items():
         section, _, rest = name.partition(".")
-        start = family.sections[section] if section in family.sections else (section,)
+        start = family.sections.get(section, (section,))
         fields.require((*start, *rest.split(".")) if rest else start, allowed)
     text = _text(fields, family)
     vision = _vision(fields, family, text)
@@ -105,11 +105,11 @@ def image_size(min_pixels: int, max_pixels: int, factor: int) -> tuple[int, int]
 
 def _with_geometry(file: Path, values: dict[str, Any]) -> tuple[Fields, list[str]]:
     """Fields in which the geometry of a vision-language model that is only named stands as if it were inline."""
-    if "vlm_config" in values:
-        return Fields(file, values), []
     name = str(values.get("vlm_name_or_path"))
-    fields = Fields(file, values | {"vlm_config": KNOWN_VLMS.get(name, {})})
+    fields = Fields(file, {"vlm_config": KNOWN_VLMS.get(name, {})} | values)
     fields.get("vlm_name_or_path")
+    if "vlm_config" in values:
+        return fields, []
     if name not in KNOWN_VLMS:
         fields.fault(("vlm_name_or_path",), repr(name), f"{' or '.join(KNOWN_VLMS)}, or an inline vlm_config")
         return fields, []
@@ -221,7 +221,8 @@ def _prompt(fields: Fields, family: Family) -> PromptConfig:
             "hist_traj_tokenizer_cfg", "num_bins", default=fields.get("history_vocab_size") or defaults.history_bins
         ),
         route_capacity=family.route_capacity,
-        reasoning_capacity=family.reasoning_capacity,
+        # the published sampler's budget, which is named after the discrete trajectory that it once was for (A.11)
+        reasoning_capacity=max(fields.count("tokens_per_future_traj"), family.least_reasoning),
     )
 
 

@@ -100,7 +100,8 @@ class Family:
     labels: bool = False
     """Camera and frame labels where config.json does not say."""
     route_capacity: int = 16
-    reasoning_capacity: int = 128
+    least_reasoning: int = 1
+    """Tokens of reasoning that are allowed even where tokens_per_future_traj says fewer."""
     never_generated: tuple[str, ...] = ()
 
 
@@ -152,7 +153,7 @@ ALPAMAYO_2 = Family(
     history_bins_behind=0,
     bins_start=("traj_ids", "history_id0"),
     labels=True,
-    reasoning_capacity=256,
+    least_reasoning=256,
     never_generated=("<|im_end|>",),
 )
 FAMILIES = {"alpamayo1_5": ALPAMAYO_1_5, "alpamayo_r1": ALPAMAYO_1, "alpamayo2_super": ALPAMAYO_2}
@@ -180,7 +181,7 @@ NOT_NEEDED = (
     "*_target_", "architectures", "auto_map", "transformers_version", "*dtype", "attn_implementation", "*model_type",
     "add_special_tokens", "keep_same_dtype", "padding_side", "loss_weights*", "token_layout", "frame_label",
     "cotrain_*", "*.initializer_range", "*.attention_dropout", "*.use_cache", "*.max_position_embeddings",
-    "*token_id", "*.vocab_size", "*.tie_word_embeddings", "traj_vocab_size", "tokens_per_future_traj",
+    "*token_id", "*.vocab_size", "*.tie_word_embeddings", "traj_vocab_size",
     # the discrete future tokens are never generated, and bounds are never applied when decoding (A.7, A.10)
     "traj_tokenizer_cfg*", "future_traj_tokenizer_cfg*", "*.accel_bounds", "*.curvature_bounds",
     "hist_traj_tokenizer_cfg.ego_yaw_*", "hist_traj_tokenizer_cfg.load_weights",

@@ -42,10 +42,8 @@ def vocabulary_faults(path: Path, vocabulary: dict[str, int], expected: dict[str
     missing = [name for name in BASE_IDS if name not in vocabulary]
     if missing:
         return [Fault(path, f"no token {missing[0]!r}: a tokenizer of another vocabulary", "the model's tokenizer")]
-    faults = []
     wrong = [name for name, number in expected.items() if vocabulary.get(name, number) != number]
-    for name in wrong[:3]:
-        faults.append(Fault(path, f"id {vocabulary[name]} of {name!r}", f"id {expected[name]}"))
+    faults = [Fault(path, f"id {vocabulary[name]} of {name!r}", f"id {expected[name]}") for name in wrong[:3]]
     names = {number: name for name, number in expected.items()}
     for name, number in vocabulary.items():
         if number >= size:

@@ -23,8 +23,23 @@ COMMAND_MODULES = {command.module.removeprefix("flashdrive_ros.") for command in
 ROS_PACKAGE = re.compile(r"^(rclpy|ament_\w+|rosidl\w*|launch|launch_ros|tf2_\w+|\w+_msgs|\w+_interfaces)$")
 # The only files that may know torch. model/ holds torch modules except for what the vehicle also needs.
 TORCH_ROOMS = {"training", "kernels", "quantization"}
-TORCH_FREE_MODEL_FILES = {"__init__", "action_space", "config", "prompt", "tokens"}
-TORCH_ENGINE_FILES = {"torch_engines", "export"}
+TORCH_FREE_MODEL_FILES = {
+    "__init__",
+    "action_space",
+    "checkpoint_config",
+    "checkpoint_drafter",
+    "checkpoint_families",
+    "checkpoint_fields",
+    "checkpoint_files",
+    "checkpoint_folder",
+    "checkpoint_names",
+    "checkpoint_tokens",
+    "config",
+    "images",
+    "prompt",
+    "tokens",
+}
+TORCH_ENGINE_FILES = {"checkpoint_engines", "torch_engines", "export"}
 TORCH_PACKAGES = {"torch", "torchvision", "triton", "transformers", "onnx", "onnx_ir", "onnxscript", "safetensors"}
 RUN_PACKAGES = {
     "PIL",
