@@ -26,6 +26,8 @@ class Planner(Protocol):
     """What the thread needs of `flashdrive_ros.planner.StreamingPlanner`."""
 
     config: Any
+    backend: str
+    """Name of the engine backend, for people."""
     last_reset_reason: Refusal | None
 
     def warm_up(self) -> None: ...
@@ -117,7 +119,7 @@ class PlanningThread:
             planner = self._load()
             planner.warm_up()
             self.planner_config = planner.config
-            self.backend = str(getattr(planner, "backend", "unknown"))
+            self.backend = planner.backend
         except Exception as error:
             self.load_error = error
             return

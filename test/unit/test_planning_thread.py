@@ -18,6 +18,8 @@ def window(window_id):
 class StepPlanner:
     """Waits for `steps` before each call returns; a call that it has begun is announced on `begun`."""
 
+    backend = "steps"
+
     def __init__(self):
         self.config = SimpleNamespace()
         self.last_reset_reason = None
