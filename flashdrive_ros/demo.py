@@ -26,6 +26,8 @@ from flashdrive_ros.resources import resource_path
 EXAMPLE = "flashdrive demo --output-dir demo"
 END_TIMEOUT_S = 3.0
 """A child that was asked to end has this long before it is killed."""
+SLOWER = 3.0
+"""A machine too slow for a single plan gets the recording once more, this much slower."""
 LAST_LOG_LINES = 15
 TEXT_WIDTH = 48
 HEADER = (
@@ -58,8 +60,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     picture = folder / "plan.png"
     picture.unlink(missing_ok=True)
-    with contextlib.ExitStack() as children, _terminate_as_interrupt():
-        plans, done = _play(arguments, bag, folder, picture, children)
+    deadline_s = time.monotonic() + arguments.timeout_s
+    plans: list[dict[str, Any]] = []
+    for rate in (arguments.rate, arguments.rate / SLOWER):
+        with contextlib.ExitStack() as children, _terminate_as_interrupt():
+            plans, done = _play(arguments, bag, picture, children, rate, deadline_s)
+        if plans:
+            break
+        print(f"no plan at {rate:g} times the recorded speed; reasons: {_counts(done['reasons'])}", flush=True)
     if not plans:
         raise FlashdriveError(f"no plan was published; reasons: {_counts(done['reasons'])} (logs: {folder}/*.log)")
     latencies = [plan["latency_ms"] for plan in plans if plan["latency_ms"] is not None]
@@ -85,10 +93,15 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def _play(
-    arguments: argparse.Namespace, bag: Path, folder: Path, picture: Path, children: contextlib.ExitStack
+    arguments: argparse.Namespace,
+    bag: Path,
+    picture: Path,
+    children: contextlib.ExitStack,
+    rate: float,
+    deadline_s: float,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Plan events and the done event of the subscriber."""
-    deadline_s = time.monotonic() + arguments.timeout_s
+    """Plan events and the done event of the subscriber for one run of the recording."""
+    folder = picture.parent
     node_log, player_log, subscriber_log = (folder / f"{name}.log" for name in ("node", "bag_player", "subscriber"))
     node = children.enter_context(_child(["flashdrive_ros.cli", "run", "--profile", arguments.profile], node_log))
     subscriber = children.enter_context(
@@ -116,7 +129,7 @@ def _play(
         event = json.loads(line)
         if event["event"] == "ready":
             # Two subscribers a topic, the node and ours: a player that knows only ours starts too early for the node.
-            words = ["flashdrive_ros.ros.bag_player", str(bag), "--subscribers", "2", "--rate", str(arguments.rate)]
+            words = ["flashdrive_ros.ros.bag_player", str(bag), "--subscribers", "2", "--rate", str(rate)]
             player = children.enter_context(_child(words, player_log))
             print(f"playing {bag}\n{HEADER}", flush=True)
         elif event["event"] == "plan":

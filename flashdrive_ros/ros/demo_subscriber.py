@@ -92,7 +92,7 @@ def _subscribe(node: Node, collected: Collected) -> None:
             CompressedImage,
             topics.image_topic(name, "compressed").public,
             lambda message, name=name: _on_image(collected, name, message),
-            qos.image_qos(),
+            qos.image_qos("compressed"),
         )
     node.create_subscription(
         Odometry, topics.ODOMETRY.public, lambda message: collected.odometry.append(message), qos.odometry_qos()

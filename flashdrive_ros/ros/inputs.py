@@ -48,7 +48,7 @@ class InputSubscriptions:
                     node,
                     image_type,
                     topics.image_topic(name, transport),
-                    qos.image_qos(),
+                    qos.image_qos(transport),
                     group,
                     partial(callbacks.image, BY_NAME[name]),
                 )

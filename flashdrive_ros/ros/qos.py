@@ -20,9 +20,13 @@ ODOMETRY_DEPTH = 400
 """2 s of odometry at 200 Hz."""
 
 
-def image_qos() -> QoSProfile:
-    """Best effort receives from reliable and best-effort cameras; half a second of frames at 10 Hz."""
-    return _profile(5, ReliabilityPolicy.BEST_EFFORT, DurabilityPolicy.VOLATILE)
+IMAGE_DEPTH = {"compressed": 15, "raw": 5}
+"""Half a second at 30 Hz where images are small; raw ones of 6 MB would fill the memory of a small machine."""
+
+
+def image_qos(transport: str) -> QoSProfile:
+    """Best effort receives from reliable and best-effort cameras. `transport` is one of `topics.IMAGE_TRANSPORTS`."""
+    return _profile(IMAGE_DEPTH[transport], ReliabilityPolicy.BEST_EFFORT, DurabilityPolicy.VOLATILE)
 
 
 def odometry_qos() -> QoSProfile:
