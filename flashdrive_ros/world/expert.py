@@ -18,7 +18,7 @@ from flashdrive_ros.world.state import DT_S, State, light_states, on_paths, rout
 
 NO_LIMIT = 99.0
 """Acceleration that never binds, m/s2."""
-MARGIN_S = 1.2
+MARGIN_S = 1.4
 """Between the ego and crossing traffic in a conflict zone."""
 _PATHS_AT = torch.tensor(layout.PATH_OF_VEHICLE)
 
@@ -33,7 +33,7 @@ def decide(scenes: Scenes, state: State) -> tuple[Tensor, Tensor]:
     light, must_stop, stop_gap = _lights(scenes, state, front)
     sign = _stop_signs(scenes, state, stop_gap)
     walkers, walker = _walkers(scenes, state, front)
-    held = (must_stop & (stop_gap > -1.0)).any(-1)
+    held = must_stop & (stop_gap > -1.0)
     giving_way, other = _give_way(scenes, state, front, held)
     wanted = torch.stack([free, bend, lead, light.amin(-1), sign.amin(-1), giving_way, walkers], -1)
     ego = wanted[:, layout.EGO]
@@ -137,7 +137,7 @@ def _lights(scenes: Scenes, state: State, front: Tensor) -> tuple[Tensor, Tensor
     """Acceleration before red and amber lights and before priority roads, who must stop, gaps to the lines: [B, 22, 3]."""
     path_of = _PATHS_AT.to(front.device)
     gap = scenes.stop_station[:, path_of] - front[..., None]
-    main, crossing = light_states(scenes, state.step * DT_S)
+    main, crossing = light_states(scenes.light_times, state.step * DT_S)
     crosses = (path_of >= layout.FIRST_CROSSING)[None, :, None]
     light = torch.where(crosses, crossing[:, None], main[:, None])
     speed = state.speed[..., None]
@@ -211,14 +211,14 @@ def _give_way(scenes: Scenes, state: State, front: Tensor, held: Tensor) -> tupl
     turning = (scenes.turn_junction[:, None] == conflict_junction)[:, None, :, None]
     cap = torch.where(turning, 5.0, 15.0)
     arrive = _time_to(zone_in - own_front, own_speed, 1.3, cap)
-    leave = _time_to(zone_out + 1.0 - own_rear, own_speed, 1.0, cap)
+    leave = 0.4 + _time_to(zone_out + 1.0 - own_rear, own_speed, 0.8, cap)
     other_front, other_speed = front[:, None, None, rest], state.speed[:, None, None, rest]
     other_rear = state.station[:, None, None, rest] - layout.REAR_OVERHANG_M
     other_arrive = _time_to(other_in - other_front, other_speed, 1.5, scenes.desired_speed[:, None, None, rest])
     other_leave = (other_out + 1.0 - other_rear).clamp(min=0.0) / other_speed.clamp(min=0.8)
     gone = other_rear > other_out + 0.5
     overlap = (arrive - MARGIN_S < other_leave) & (leave + MARGIN_S > other_arrive)
-    waits = held[:, None, None, rest] & (other_front < other_in - 1.0)
+    waits = held[:, rest][..., conflict_junction].transpose(1, 2)[:, None] & (other_front < other_in - 1.0)
     real = zone_in < layout.FAR / 2
     blocking = here & real & overlap & ~gone & ~waits
     blocked = blocking.any(-1)
@@ -282,7 +282,7 @@ def _describe(
 
 def _free_detail(scenes: Scenes, state: State, front: Tensor) -> Tensor:
     speed = state.speed[:, layout.EGO]
-    main, _ = light_states(scenes, state.step * DT_S)
+    main, _ = light_states(scenes.light_times, state.step * DT_S)
     gap = scenes.stop_station[:, layout.ROUTE] - front[:, None]
     green = ((scenes.control == layout.LIGHTS) & (main == layout.GREEN) & (gap > -12.0) & (gap < 40.0)).any(-1)
     slow = torch.where(speed < 0.8 * scenes.speed_limit, causes.ACCELERATE, causes.KEEP)

@@ -33,9 +33,9 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
     return along_a & beside_a & along_b & beside_b
 
 
-def walker_positions(scenes: Scenes, offset: Tensor) -> Tensor:
-    """[B, 4, 2] m of walkers that are `offset` [B, 4] left of the middle of the road they cross."""
-    frame = scenes.crosswalk_frame.repeat_interleave(layout.WALKERS_PER_CROSSWALK, 1)
+def walker_positions(crosswalk_frame: Tensor, offset: Tensor) -> Tensor:
+    """[B, 4, 2] m of walkers that are `offset` [B, 4] left of the middle of the roads (frames [B, 2, 4]) they cross."""
+    frame = crosswalk_frame.repeat_interleave(layout.WALKERS_PER_CROSSWALK, 1)
     # Two walkers of a crosswalk keep apart.
     beside = torch.tensor([-0.7, 0.7], device=offset.device).repeat(layout.CROSSWALKS)
     cos, sin = torch.cos(frame[..., 2]), torch.sin(frame[..., 2])
@@ -59,7 +59,7 @@ def collisions(scenes: Scenes, ego: Tensor, vehicles: Tensor, walkers: Tensor) -
     moving = footprint(vehicles[:, 1:], scenes.vehicle_size[:, 1:, 0], scenes.vehicle_size[:, 1:, 1])
     sizes = torch.tensor(layout.VEHICLE_SIZES, device=ego.device)[scenes.parked_kind]
     parked = torch.cat([scenes.parked_pose, sizes[..., :2] / 2], -1)
-    where = walker_positions(scenes, walkers)
+    where = walker_positions(scenes.crosswalk_frame, walkers)
     half = torch.full_like(where[..., :1], WALKER_SIZE_M[1] / 2)
     people = torch.cat([where, torch.zeros_like(half), half, half], -1)
     objects = scenes.objects[..., :5]

@@ -475,7 +475,7 @@ def _crosswalks(
         "crosswalk_frame": torch.stack(frames, 1),
         "crosswalk_station": torch.stack(stations, 1),
         "crosswalk_offset": torch.stack(offsets, 1),
-        "walker": crosswalk.repeat_interleave(layout.WALKERS_PER_CROSSWALK, 1) & (walkers[..., 0] < 0.6),
+        "walker": crosswalk.repeat_interleave(layout.WALKERS_PER_CROSSWALK, 1) & (walkers[..., 0] < 0.85),
         "walker_direction": torch.where(walkers[..., 1] < 0.5, 1.0, -1.0).to(torch.float64),
         "walker_colour": (walkers[..., 2] * len(layout.COLOURS)).to(torch.int64),
         "walker_speed": between(seeds, "walker speed", count, 1.1, 1.8),
@@ -572,7 +572,7 @@ def _traffic(
     present = draw[..., 4] < 0.75
     for v in range(1, layout.ROUTE_VEHICLES):
         station[:, v] = station[:, v - 1] + gaps[:, v]
-        there[:, v] = (chance[:, 0] < 0.7) & present[:, v]
+        there[:, v] = (chance[:, 0] < 0.6) & present[:, v]
     first = layout.ROUTE_VEHICLES
     for v in range(first, first + layout.ONCOMING_VEHICLES):
         # The oncoming path begins 400 m ahead: counted backwards from the far end.

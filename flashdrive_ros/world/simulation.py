@@ -58,11 +58,12 @@ def simulate(scenes: Scenes, steps: int, disturbance: float = 0.0) -> Rollout:
     for _ in range(steps):
         wanted, cause = decide(scenes, state)
         state = hold_cause(state, cause)
-        curvature = limited_curvature(state.ego[:, 3], steer(scenes, state), state.speed[:, layout.EGO])
-        acceleration = limited_acceleration(state.acceleration, wanted)
         push, shove, disturbed = _disturbance(scenes, state, disturbance)
+        curvature = limited_curvature(state.ego[:, 3], steer(scenes, state) + push, state.speed[:, layout.EGO])
+        wanted[:, layout.EGO] += shove
+        acceleration = limited_acceleration(state.acceleration, wanted)
         frames.append(_frame(scenes, state, disturbed))
-        controls = torch.stack([acceleration[:, layout.EGO] + shove, curvature + push], -1)
+        controls = torch.stack([acceleration[:, layout.EGO], curvature], -1)
         state = step(scenes, state, acceleration, controls)
     stacked = [torch.stack(values) for values in zip(*frames, strict=True)]
     return Rollout(scenes, *stacked)

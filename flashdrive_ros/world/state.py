@@ -95,9 +95,9 @@ def vehicle_poses(scenes: Scenes, state: State) -> Tensor:
     return poses
 
 
-def light_states(scenes: Scenes, time_s: float) -> tuple[Tensor, Tensor]:
-    """[B, 3] GREEN, AMBER or RED for the main road and for the crossing road of each junction."""
-    main, crossing, offset = scenes.light_times.unbind(-1)
+def light_states(light_times: Tensor, time_s: float | Tensor) -> tuple[Tensor, Tensor]:
+    """GREEN, AMBER or RED [B, 3] for the main and for the crossing road of each junction; light_times [B, 3, 3]."""
+    main, crossing, offset = light_times.unbind(-1)
     phase = torch.remainder(time_s + offset, main + crossing + 10.0)
     after = phase - main - 5.0
     for_main = torch.where(phase < main, layout.GREEN, torch.where(phase < main + 3.0, layout.AMBER, layout.RED))
