@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+
 from flashdrive_ros.engines.base import StageEngines
 from flashdrive_ros.engines.manifest import MANIFEST, read_manifest
 from flashdrive_ros.errors import ParameterError
@@ -16,6 +18,7 @@ from flashdrive_ros.resources import resource_path
 
 SHIPPED = {"nano": "resource/models/nano"}
 """Models that come with the package."""
+BFLOAT16_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class ModelDescription:
     backend: str
     """onnxruntime or torch"""
     tokenizer: Path
+    bytes_per_cached_number: int
+    """On a GPU where the backend is torch."""
 
 
 def model_folder(model_path: str | Path) -> Path:
@@ -54,9 +59,12 @@ def describe_model(model_path: str | Path) -> ModelDescription:
     folder = model_folder(model_path)
     if _is_only_checkpoint(folder):
         checkpoint, config = checked_checkpoint(folder)
-        return ModelDescription(config, checkpoint.origin, "torch", checkpoint.tokenizer)
+        return ModelDescription(config, checkpoint.origin, "torch", checkpoint.tokenizer, BFLOAT16_BYTES)
     manifest = read_manifest(folder)
-    return ModelDescription(manifest.config, manifest.weights_origin, "onnxruntime", folder / manifest.tokenizer.file)
+    cache = next(tensor for tensor in manifest.stages["verify"].inputs if "_cache_" in tensor.name)
+    bytes_per_number = np.dtype(cache.dtype).itemsize
+    tokenizer = folder / manifest.tokenizer.file
+    return ModelDescription(manifest.config, manifest.weights_origin, "onnxruntime", tokenizer, bytes_per_number)
 
 
 def load_model(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from flashdrive_ros.engines.load import model_folder
-from flashdrive_ros.engines.manifest import read_manifest
+from flashdrive_ros.engines.load import describe_model
 from flashdrive_ros.model.config import ALPAMAYO_1, ALPAMAYO_1_5, ModelConfig
 from flashdrive_ros.model.tokens import Encode, load_tokenizer, table_encoder
 from flashdrive_ros.resources import resource_path
@@ -28,15 +25,13 @@ class ModelSource:
 
 
 def model_source(model: str) -> ModelSource:
-    """Describe "nano", "alpamayo-1.5", "alpamayo-1" or an exported model folder.
+    """Describe "nano", "alpamayo-1.5", "alpamayo-1", an exported model folder or a checkpoint folder.
 
     Raises ModelFileError for a missing or damaged file.
     """
     if model in UNEXPORTED:
         encode = table_encoder(resource_path("resource/models/alpamayo/prompt_token_ids.json"))
         return ModelSource(UNEXPORTED[model], encode, "none here: sizes follow from the configuration", BFLOAT16_BYTES)
-    folder = model_folder(model)
-    manifest = read_manifest(folder)
-    encode, _ = load_tokenizer(folder / manifest.tokenizer.file)
-    cache = next(tensor for tensor in manifest.stages["verify"].inputs if "_cache_" in tensor.name)
-    return ModelSource(manifest.config, encode, manifest.weights_origin, np.dtype(cache.dtype).itemsize)
+    described = describe_model(model)
+    encode, _ = load_tokenizer(described.tokenizer)
+    return ModelSource(described.config, encode, described.weights_origin, described.bytes_per_cached_number)

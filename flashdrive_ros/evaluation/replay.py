@@ -15,8 +15,7 @@ from typing import Any
 
 from flashdrive_ros.bags.read import Bag, BagMessage, open_bag
 from flashdrive_ros.cameras import CAMERAS
-from flashdrive_ros.engines.load import model_folder
-from flashdrive_ros.engines.manifest import read_manifest
+from flashdrive_ros.engines.load import describe_model
 from flashdrive_ros.errors import BagError, PartialResult
 from flashdrive_ros.evaluation.bag_inputs import BagInputs, find_inputs
 from flashdrive_ros.evaluation.durations import durations_line, stage_durations
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises BagError when the bag cannot give a plan or gave none, ModelFileError, ParameterError; PartialResult after a
     damaged bag gave plans.
     """
-    config = read_manifest(model_folder(arguments.model)).config
+    config = describe_model(arguments.model).config
     with open_bag(arguments.bag) as bag:
         inputs = find_inputs(bag, arguments.cameras, arguments.odometry_topic, config)
         settings = PlannerSettings(inputs.cameras, arguments.samples, arguments.seed, arguments.threads)
