@@ -32,6 +32,8 @@ def load_tokenizer(path: Path) -> tuple[Encode, Decode]:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception
         raise ModelFileError(f"{path}: not a tokenizer file ({error}); export or copy it again") from error
+    # the name of a special token in a route text is text: it must not end the route or the turn
+    tokenizer.encode_special_tokens = True
     return (
         lambda text: tokenizer.encode(text, add_special_tokens=False).ids,
         lambda ids: tokenizer.decode(ids, skip_special_tokens=True),
