@@ -83,7 +83,8 @@ def on_road(scenes: Scenes, points: Tensor) -> Tensor:
 
 def in_corner(first_edge: Tensor, second_edge: Tensor) -> Tensor:
     """Road between two crossing roads' edges and the rounded kerb; arguments are distances beyond the edges, m."""
-    square = (first_edge > 0) & (second_edge > 0) & (first_edge < KERB_RADIUS) & (second_edge < KERB_RADIUS)
+    # A metre of overlap with both roads, so that no seam shows in pictures.
+    square = (first_edge > -1) & (second_edge > -1) & (first_edge < KERB_RADIUS) & (second_edge < KERB_RADIUS)
     outside = (first_edge - KERB_RADIUS) ** 2 + (second_edge - KERB_RADIUS) ** 2 > KERB_RADIUS**2
     return square & outside
 

@@ -28,6 +28,8 @@ LAYERS = 4
 """Boxes behind one another that a column shows."""
 FOG_M = 260.0
 FARTHEST_M = 300.0
+CROSSING_SEEN_M = 150.0
+"""Crossing roads further away are not drawn."""
 GROUND_ROW = int(HORIZON_ROW) - 2
 """First row that may show ground, with the largest jitter."""
 _NOISE_SIDE = 256
@@ -216,8 +218,7 @@ def _surfaces(painter: Painter, shown: Views, eye: _Eye, hits: Tensor) -> tuple[
     rear, front = vehicle & (face == 0), vehicle & (face == 1)
     glass = vehicle & (up > 0.56) & (up < 0.9) & (across_abs < 0.86) & ~(rear & (top > 2.6))
     wheels = vehicle & (up < 0.16)
-    dark = (glass | wheels) & True
-    colour = torch.where(dark[..., None], colour * 0.15 + 0.06, colour)
+    colour = torch.where((glass | wheels)[..., None], colour * 0.15 + 0.06, colour)
     # Lamps take at least a third of the face's height, to be seen at this size.
     lamps = (up > 0.26) & (up < 0.56) & (across_abs > 0.5)
     colour = _painted(colour, rear & lamps, (0.45, 0.03, 0.03))
@@ -236,11 +237,14 @@ def _surfaces(painter: Painter, shown: Views, eye: _Eye, hits: Tensor) -> tuple[
     lit = window & dusk & (texture > 0.1)
     colour = _painted(colour, window, (0.2, 0.26, 0.32))
     colour = _painted(colour, lit, (0.95, 0.8, 0.45))
+    # Traffic lights and stop signs show their colour to the traffic they are for.
+    lamp = (kind == views.LAMP) & (face == 0)
+    colour = _painted(colour, (kind == views.LAMP) & (face > 0), (0.16, 0.16, 0.17))
     rough = torch.where(kind == views.CROWN, 0.35, torch.where(kind == views.BUILDING, 0.08, 0.0))
     colour = colour * (1 + rough * texture)[..., None]
     sun = torch.cos(eye.azimuth[:, None] - painter.scenes.sun[shown.scene].view(-1, 1, 1) + face * (torch.pi / 2))
     shade = 0.82 + 0.18 * sun
-    emits = (kind == views.LAMP) | stopping | (head & dusk) | lit
+    emits = lamp | stopping | (head & dusk) | lit
     return colour, shade, emits, distance
 
 
@@ -268,6 +272,17 @@ def _noise(painter: Painter, x: Tensor, y: Tensor) -> Tensor:
     column = torch.floor(x).to(torch.int64) & (_NOISE_SIDE - 1)
     line = torch.floor(y).to(torch.int64) & (_NOISE_SIDE - 1)
     return painter.noise[line * _NOISE_SIDE + column]
+
+
+def _near_roads(scenes: Scenes, scene: Tensor, eye: _Eye) -> Tensor:
+    """[N, 4] bool: the main road always, crossing roads whose junction is within 150 m (or that the route follows)."""
+    frame = scenes.junction_frame[scene]
+    distance = torch.hypot(frame[..., 0] - eye.x, frame[..., 1] - eye.y)
+    numbers = torch.arange(layout.JUNCTIONS, device=distance.device)
+    followed = scenes.turn_junction[scene, None] == numbers
+    near = scenes.junction[scene] & ((distance < CROSSING_SEEN_M) | (followed & (distance < 400.0)))
+    # The main road too is far behind once the route has long left it, but it costs little to keep the rule simple.
+    return torch.cat([torch.ones_like(near[:, :1]), near], 1)
 
 
 @dataclass(frozen=True)
@@ -315,8 +330,12 @@ def _ground(painter: Painter, shown: Views, eye: _Eye) -> tuple[Tensor, Tensor]:
     x = eye.x[..., None] + distance * eye.cos[:, None]
     y = eye.y[..., None] + distance * eye.sin[:, None]
     deep, broad = distance**2 / (eye.focal * eye.z), distance / eye.focal
-    roads = []
+    roads: list[_OnRoad | None] = []
+    near = _near_roads(scenes, scene, eye)
     for r in range(layout.ROADS):
+        if not bool(near[:, r].any()):
+            roads.append(None)
+            continue
         station, offset, slope = road_coordinates(scenes.roads, r, scene, x, y)
         scale = torch.rsqrt(1 + slope**2)
         aim = eye.azimuth[:, None] - scenes.roads.angle[scene, r].view(-1, 1, 1)
@@ -325,10 +344,14 @@ def _ground(painter: Painter, shown: Views, eye: _Eye) -> tuple[Tensor, Tensor]:
         deep2, broad2 = deep**2, broad**2
         long_m = torch.sqrt(deep2 * cos + broad2 * sin).clamp(min=0.02)
         wide_m = torch.sqrt(deep2 * sin + broad2 * cos).clamp(min=0.02)
-        roads.append(_OnRoad(station, offset, long_m, wide_m))
+        seen = near[:, r].view(-1, 1, 1)
+        # A road that is out of sight for some of the views is put far away there.
+        roads.append(_OnRoad(station, torch.where(seen, offset, 1e4), long_m, wide_m))
     half = scenes.main_half_width[scene].view(-1, 1, 1)
-    asphalt, pavement, kerb = _surface_shares(roads, half)
-    white, yellow = _markings(scenes, scene, roads, half)
+    main = roads[0]
+    assert main is not None
+    asphalt, pavement, kerb = _surface_shares(main, roads[1:], half)
+    white, yellow = _markings(scenes, scene, main, roads[1:], half)
     fade = torch.exp(-distance / 30.0)
     fine = _noise(painter, x * 2.5, y * 2.5) * fade
     coarse = _noise(painter, x * 0.35, y * 0.35)
@@ -347,12 +370,14 @@ def _over(under: Tensor, paint: Tensor, share: Tensor) -> Tensor:
     return under + share[..., None] * (paint - under)
 
 
-def _surface_shares(roads: list[_OnRoad], half: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _surface_shares(main: _OnRoad, crossing: list[_OnRoad | None], half: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Shares of asphalt, pavement and kerb stones."""
-    main_edge = roads[0].offset.abs() - half
-    asphalt, pavement = _inside(main_edge, roads[0].wide_m), _inside(main_edge - 2.2, roads[0].wide_m)
-    kerb = _share(main_edge - 0.1, 0.12, roads[0].wide_m)
-    for road in roads[1:]:
+    main_edge = main.offset.abs() - half
+    asphalt, pavement = _inside(main_edge, main.wide_m), _inside(main_edge - 2.2, main.wide_m)
+    kerb = _share(main_edge - 0.1, 0.12, main.wide_m)
+    for road in crossing:
+        if road is None:
+            continue
         edge = road.offset.abs() - CROSS_HALF_WIDTH
         there = road.station.abs() < 390.0
         asphalt = torch.maximum(asphalt, _inside(edge, road.wide_m) * there)
@@ -362,15 +387,18 @@ def _surface_shares(roads: list[_OnRoad], half: Tensor) -> tuple[Tensor, Tensor,
     return asphalt, pavement, kerb * (1 - asphalt)
 
 
-def _markings(scenes: Scenes, scene: Tensor, roads: list[_OnRoad], half: Tensor) -> tuple[Tensor, Tensor]:
+def _markings(
+    scenes: Scenes, scene: Tensor, main: _OnRoad, crossing: list[_OnRoad | None], half: Tensor
+) -> tuple[Tensor, Tensor]:
     """Shares of white and of yellow paint."""
-    main = roads[0]
     two_lanes = half > 4.0
     open_road = torch.ones_like(main.offset)
     white = torch.zeros_like(main.offset)
     control = scenes.control[scene]
     right_half = _inside(main.offset.abs() - half + 0.3, main.wide_m)
-    for j, road in enumerate(roads[1:]):
+    for j, road in enumerate(crossing):
+        if road is None:
+            continue
         near = road.station.abs() < 30.0
         open_road = open_road * ~(near & (road.offset.abs() < 11.5))
         there = scenes.junction[scene, j].view(-1, 1, 1) & near
@@ -392,16 +420,18 @@ def _markings(scenes: Scenes, scene: Tensor, roads: list[_OnRoad], half: Tensor)
     white = torch.maximum(white, _share(main.offset.abs() - LANE_WIDTH, 0.09, main.wide_m) * dashes * two_lanes)
     white = torch.maximum(white, _share(main.offset.abs() - half + 0.25, 0.08, main.wide_m) * open_road)
     yellow = _share(main.offset.abs() - 0.17, 0.08, main.wide_m) * open_road * two_lanes
-    return torch.maximum(white, _crosswalks(scenes, scene, roads, half)), yellow
+    return torch.maximum(white, _crosswalks(scenes, scene, [main, *crossing], half)), yellow
 
 
-def _crosswalks(scenes: Scenes, scene: Tensor, roads: list[_OnRoad], half: Tensor) -> Tensor:
-    white = torch.zeros_like(roads[0].offset)
+def _crosswalks(scenes: Scenes, scene: Tensor, roads: list[_OnRoad | None], half: Tensor) -> Tensor:
+    white = torch.zeros((), device=half.device)
     for w in range(layout.CROSSWALKS):
         crossed = scenes.crosswalk_road[scene, w].view(-1, 1, 1)
         place = scenes.crosswalk_frame[scene, w, 3].view(-1, 1, 1)
         there = scenes.crosswalk[scene, w].view(-1, 1, 1)
         for r, road in enumerate(roads):
+            if road is None or not bool((there & (crossed == r)).any()):
+                continue
             edge = road.offset.abs() - (half if r == 0 else CROSS_HALF_WIDTH) + 0.3
             zebra = _share(road.station - place, 1.6, road.long_m) * _stripes(road.offset, road.wide_m)
             white = torch.maximum(white, zebra * _inside(edge, road.wide_m) * (there & (crossed == r)))

@@ -64,8 +64,8 @@ def road_coordinates(roads: Roads, road: int, scene: Tensor, x: Tensor, y: Tenso
     dy = y - roads.origin[scene, road, 1].view(shape)
     cos, sin = torch.cos(angle), torch.sin(angle)
     u, v = cos * dx + sin * dy, cos * dy - sin * dx
-    table = roads.table[:, road].reshape(-1, 3)
-    first = (scene * ROAD_POINTS).view(shape)
+    table = roads.table.view(-1, 3)
+    first = ((scene * roads.table.shape[1] + road) * ROAD_POINTS).view(shape)
     start = roads.start[road]
     offset, slope, _ = _look_up(table, first, u - start)
     # Far from the road the foot point is of no interest; the bound keeps the step near.

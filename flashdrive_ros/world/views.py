@@ -103,11 +103,12 @@ def lamp_places(scenes: Scenes) -> list[Tensor]:
     x, y, heading = scenes.junction_frame.unbind(-1)
     edge = scenes.main_half_width[:, None] + 0.8
     places = []
-    for forward, left in ((-17.5, -1.0), (13.0, -1.0), (17.5, 1.0), (-5.0, 1.0)):
+    # Heading: the way that the traffic goes which the lamp is for.
+    for forward, left, turned in ((-17.5, -1.0, 0.0), (13.0, -1.0, 0.0), (17.5, 1.0, torch.pi), (-5.0, 1.0, -torch.pi / 2)):
         along, across = forward, left * edge * (1.0 if abs(forward) > 10 else 1.6)
         px = x + torch.cos(heading) * along - torch.sin(heading) * across
         py = y + torch.sin(heading) * along + torch.cos(heading) * across
-        places.append(torch.stack([px, py, heading], -1))
+        places.append(torch.stack([px, py, heading + turned], -1))
     return places
 
 
