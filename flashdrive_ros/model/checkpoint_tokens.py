@@ -76,7 +76,7 @@ def token_ids(
     known = expected_ids(family, first, bins)
     if first + bins + len(family.specials) > size:
         fields.fault(("vocab_size",), str(size), f"at least {first + bins + len(family.specials)}")
-    named = known | (vocabulary or {})
+    named = (vocabulary or {}) | known  # a tokenizer that contradicts is refused as a whole
     for entry, token in family.ids.items():
         number = fields.get(family.ids_field, entry)
         if number is not None and named.get(token, number) != number:
