@@ -52,7 +52,7 @@ _WALKER = {
 _TEXTS = (_FREE, _BEND, _LEAD, _LIGHT, _STOP, _YIELD, _WALKER)
 _ASIDE = {
     causes.STRAIGHT: ("",),
-    causes.NUDGE: (" and nudge left around the parked {parked}", " and steer around the parked {parked} on the right"),
+    causes.NUDGE: (" and nudge left around the parked {parked}", " and steer around the parked {parked}"),
     causes.LEFT_TURN: (", then turn left", " before turning left"),
     causes.RIGHT_TURN: (", then turn right", " before turning right"),
 }

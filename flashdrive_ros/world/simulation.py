@@ -53,20 +53,34 @@ def simulate(scenes: Scenes, steps: int, disturbance: float = 0.0) -> Rollout:
 
     `disturbance` scales the pushes of `Scenes.disturbance`: 1 to get off-centre situations to recover from.
     """
-    state = initial_state(scenes)
+    return simulate_from(scenes, initial_state(scenes), steps, disturbance)
+
+
+def simulate_from(scenes: Scenes, state: State, steps: int, disturbance: float = 0.0) -> Rollout:
+    """What the expert would do from any state on; the state itself is left as it is."""
     frames = []
     for _ in range(steps):
-        wanted, cause = decide(scenes, state)
-        state = hold_cause(state, cause)
         push, shove, disturbed = _disturbance(scenes, state, disturbance)
-        curvature = limited_curvature(state.ego[:, 3], steer(scenes, state) + push, state.speed[:, layout.EGO])
-        wanted[:, layout.EGO] += shove
-        acceleration = limited_acceleration(state.acceleration, wanted)
+        acceleration, controls, cause = expert_controls(scenes, state, push, shove)
+        state = hold_cause(state, cause)
         frames.append(_frame(scenes, state, disturbed))
-        controls = torch.stack([acceleration[:, layout.EGO], curvature], -1)
         state = step(scenes, state, acceleration, controls)
     stacked = [torch.stack(values) for values in zip(*frames, strict=True)]
     return Rollout(scenes, *stacked)
+
+
+def expert_controls(
+    scenes: Scenes, state: State, push: Tensor | float = 0.0, shove: Tensor | float = 0.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Accelerations [B, 22] of everybody, (acceleration, curvature) [B, 2] of the ego and its cause [B, 3].
+
+    `push` (1/m) and `shove` (m/s2) [B] are added to what the expert wants before its limits.
+    """
+    wanted, cause = decide(scenes, state)
+    curvature = limited_curvature(state.ego[:, 3], steer(scenes, state) + push, state.speed[:, layout.EGO])
+    wanted[:, layout.EGO] += shove
+    acceleration = limited_acceleration(state.acceleration, wanted)
+    return acceleration, torch.stack([acceleration[:, layout.EGO], curvature], -1), cause
 
 
 def step(scenes: Scenes, state: State, acceleration: Tensor, ego_controls: Tensor) -> State:
