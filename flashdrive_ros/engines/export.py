@@ -7,13 +7,13 @@ safetensors file, stored in half precision, followed by a Cast that runtimes fol
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_ir
 import onnxscript
 import onnxscript.optimizer
 import torch
@@ -241,13 +241,16 @@ def export_stage(export: StageExport) -> onnx.ModelProto:
             custom_translation_table={torch.ops.flashdrive.cache_write.default: _onnx_cache_write},
         )
     assert program is not None
-    parameters = set(program.model.graph.initializers)
-
-    def foldable(node: onnx_ir.Node) -> bool | None:
-        # weights keep their names and layout, so that they can stay outside the graph
-        return False if any(value is not None and value.name in parameters for value in node.inputs) else None
-
-    onnxscript.optimizer.optimize_ir(program.model, should_fold=foldable)
+    # weights stay outside the graph and may change: no pass may fold them, or merge two that happen to be equal
+    initializers = program.model.graph.initializers
+    values = {name: initializer.const_value for name, initializer in initializers.items()}
+    for initializer in initializers.values():
+        initializer.const_value = None
+    # it warns of every initializer without a value
+    logging.getLogger("onnx_ir.passes.common.initializer_deduplication").disabled = True
+    onnxscript.optimizer.optimize_ir(program.model)
+    for name in values.keys() & initializers.keys():
+        initializers[name].const_value = values[name]
     return program.model_proto
 
 
@@ -259,6 +262,14 @@ def _strip(model: onnx.ModelProto) -> None:
     for item in (*graph.node, *graph.initializer, *graph.input, *graph.output):
         item.doc_string = ""
         del item.metadata_props[:]
+
+
+def stage_graph(export: StageExport, weights: Path) -> onnx.ModelProto:
+    """The graph of one stage as it is shipped: it refers to the file `weights` and does not say where it was made."""
+    model = export_stage(export)
+    _refer_to_weights(model, weights)
+    _strip(model)
+    return model
 
 
 def _tensor_specs(values: Sequence[onnx.ValueInfoProto]) -> tuple[TensorSpec, ...]:
@@ -279,9 +290,7 @@ def export_folder(network: Network, folder: Path, weights_origin: str) -> Manife
     layout = build_layout(network.config, build_prompt(network.config, encode))
     stages = {}
     for name, stage in stage_exports(network, layout).items():
-        model = export_stage(stage)
-        _refer_to_weights(model, weights)
-        _strip(model)
+        model = stage_graph(stage, weights)
         path = folder / f"{name}.onnx"
         path.write_bytes(model.SerializeToString(deterministic=True))
         onnx.checker.check_model(str(path), full_check=True)
