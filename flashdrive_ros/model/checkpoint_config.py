@@ -24,6 +24,7 @@ from flashdrive_ros.model.config import (
 CONFIG = "config.json"
 SOURCE_HEIGHT, SOURCE_WIDTH = 1080, 1920
 """Camera frames of the published recordings (spec A.4)."""
+MOST_LAYERS, MOST_HEADS, MOST_TOKENS, MOST_PIXELS = 1000, 1000, 4096, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,16 @@ def read_config(file: Path, values: dict[str, Any], vocabulary: dict[str, int] |
         model,
         family,
         fields.flag(*family.sections["vlm"], "tie_word_embeddings", default=False),
-        tuple(str(ending) for ending in fields.get("flashdrive", "companions") or ()),
+        _companions(fields),
         str(fields.get("flashdrive", "origin") or ""),
         tuple(fields.faults),
         tuple(notes),
     )
+
+
+def _companions(fields: Fields) -> tuple[str, ...]:
+    endings = fields.get("flashdrive", "companions")
+    return tuple(str(ending) for ending in endings) if isinstance(endings, list) else ()
 
 
 def image_size(min_pixels: int, max_pixels: int, factor: int) -> tuple[int, int]:
@@ -119,22 +125,26 @@ def _with_geometry(file: Path, values: dict[str, Any]) -> tuple[Fields, list[str
 def _text(fields: Fields, family: Family) -> TextConfig:
     section = family.sections["text"]
     hidden = fields.count(*section, "hidden_size")
-    heads = fields.count(*section, "num_attention_heads")
+    heads = fields.count(*section, "num_attention_heads", most=MOST_HEADS)
     head_dim = fields.count(*section, "head_dim", default=max(hidden // heads, 1))
     # newer files keep both in rope_parameters
-    theta = fields.get(*section, "rope_parameters", "rope_theta")
-    fields.get(*section, "rope_parameters", "rope_type")
-    fields.require((*section, "rope_parameters", "mrope_interleaved"), (True,))
-    in_parameters = fields.get(*section, "rope_parameters", "mrope_section")
-    sections = fields.numbers(*section, "rope_scaling", "mrope_section", length=3, default=in_parameters or REQUIRED)
-    if 2 * sum(sections) != head_dim and not fields.faults:
-        fields.fault((*section, "mrope_section"), f"of sum {sum(sections)}", f"half of head_dim {head_dim}")
-    inline_vocabulary = fields.get(*section, "vocab_size")
+    new, old = (*section, "rope_parameters"), (*section, "rope_scaling")
+    rope = new if fields.get(*new) else old
+    fields.require((*new, "rope_type"), ("default",))
+    fields.require((*new, "mrope_interleaved"), (True,))
+    sections = fields.three_numbers(*rope, "mrope_section")
+    if 2 * sum(sections) != head_dim or not all(part >= 0 and part.is_integer() for part in sections):
+        fields.fault((*rope, "mrope_section"), str(list(sections)), f"whole numbers of sum {head_dim / 2:g}")
+    kv_heads = fields.count(*section, "num_key_value_heads", most=MOST_HEADS)
+    if heads % kv_heads:
+        fields.fault((*section, "num_attention_heads"), str(heads), f"a multiple of num_key_value_heads {kv_heads}")
+    theta = fields.number(*new, "rope_theta", default=0.0)
+    inline_vocabulary = fields.count(*section, "vocab_size", default=0)
     return TextConfig(
-        layers=fields.count(*section, "num_hidden_layers"),
+        layers=fields.count(*section, "num_hidden_layers", most=MOST_LAYERS),
         hidden=hidden,
         query_heads=heads,
-        kv_heads=fields.count(*section, "num_key_value_heads"),
+        kv_heads=kv_heads,
         head_dim=head_dim,
         mlp=fields.count(*section, "intermediate_size"),
         vocabulary=fields.count("vocab_size", default=inline_vocabulary or REQUIRED),
@@ -146,26 +156,28 @@ def _text(fields: Fields, family: Family) -> TextConfig:
 
 def _vision(fields: Fields, family: Family, text: TextConfig) -> VisionConfig:
     section = family.sections["vision"]
-    patch, merge = fields.count(*section, "patch_size"), fields.count(*section, "spatial_merge_size")
-    depth = fields.count(*section, "depth")
+    patch, merge = fields.count(*section, "patch_size", most=64), fields.count(*section, "spatial_merge_size", most=8)
+    depth = fields.count(*section, "depth", most=MOST_LAYERS)
     positions = fields.count(*section, "num_position_embeddings")
-    taps = tuple(int(tap) for tap in fields.numbers(*section, "deepstack_visual_indexes"))
-    if not all(0 <= tap < depth for tap in taps):
-        fields.fault((*section, "deepstack_visual_indexes"), str(list(taps)), f"indices below depth {depth}")
+    hidden = fields.count(*section, "hidden_size")
+    heads = fields.count(*section, "num_heads", most=MOST_HEADS)
+    if hidden % (4 * heads):
+        fields.fault((*section, "hidden_size"), str(hidden), f"a multiple of 4 for each of {heads} heads")
     if math.isqrt(positions) ** 2 != positions:
         fields.fault((*section, "num_position_embeddings"), str(positions), "a square number")
     fields.require((*section, "out_hidden_size"), (text.hidden,))
-    height, width = image_size(fields.count("min_pixels"), fields.count("max_pixels"), patch * merge)
+    pixels = fields.count("min_pixels", most=MOST_PIXELS), fields.count("max_pixels", most=MOST_PIXELS)
+    height, width = image_size(*pixels, patch * merge)
     return VisionConfig(
         depth=depth,
-        hidden=fields.count(*section, "hidden_size"),
-        heads=fields.count(*section, "num_heads"),
+        hidden=hidden,
+        heads=heads,
         mlp=fields.count(*section, "intermediate_size"),
-        deepstack_blocks=taps,
+        deepstack_blocks=fields.indices(*section, "deepstack_visual_indexes", below=depth),
         image_height=height,
         image_width=width,
         patch=patch,
-        temporal_patch=fields.count(*section, "temporal_patch_size"),
+        temporal_patch=fields.count(*section, "temporal_patch_size", most=8),
         merge=merge,
         position_grid=math.isqrt(positions),
     )
@@ -181,15 +193,16 @@ def _expert(fields: Fields, family: Family, text: TextConfig) -> ExpertConfig:
     fields.require((*section, "rope_scaling", "mrope_section"), (list(text.mrope_section),))
     fields.require((*section, "rope_scaling", "mrope_interleaved"), (True,))
     fields.require((*section, "rope_scaling", "rope_type"), ("default",))
-    layers = fields.count(*section, "num_hidden_layers", default=text.layers)
-    if layers > text.layers:
-        fields.fault((*section, "num_hidden_layers"), str(layers), f"at most the text decoder's {text.layers}")
+    layers = fields.count(*section, "num_hidden_layers", most=text.layers, default=text.layers)
+    heads = fields.count(*section, "num_attention_heads", most=MOST_HEADS)
+    if heads % text.kv_heads:
+        fields.fault((*section, "num_attention_heads"), str(heads), f"a multiple of the {text.kv_heads} kv heads")
     features = fields.count(*projection, "num_fourier_feats")
     if features % 2:
         fields.fault((*projection, "num_fourier_feats"), str(features), "an even number")
     return ExpertConfig(
         hidden=fields.count(*section, "hidden_size"),
-        query_heads=fields.count(*section, "num_attention_heads"),
+        query_heads=heads,
         mlp=fields.count(*section, "intermediate_size"),
         text_layer=tuple(range(layers)),
         projection_hidden=fields.count(*projection, "hidden_size"),
@@ -199,14 +212,17 @@ def _expert(fields: Fields, family: Family, text: TextConfig) -> ExpertConfig:
 
 
 def _prompt(fields: Fields, family: Family) -> PromptConfig:
-    tokens = fields.count("tokens_per_history_traj")
+    tokens = fields.count("tokens_per_history_traj", most=MOST_TOKENS)
     origin = fields.flag("hist_traj_tokenizer_cfg", "pad_origin_at_beginning", default=True)
     steps = tokens // 3 + (0 if origin else 1)
     if tokens % 3:
         fields.fault(("tokens_per_history_traj",), str(tokens), "a multiple of 3: x, y, z of every step")
-    low = fields.numbers("hist_traj_tokenizer_cfg", "ego_xyz_min", length=3, default=[-4.0, -4.0, -10.0])
-    high = fields.numbers("hist_traj_tokenizer_cfg", "ego_xyz_max", length=3, default=[4.0, 4.0, 10.0])
     defaults = PromptConfig(cameras=family.cameras)
+    low = fields.three_numbers("hist_traj_tokenizer_cfg", "ego_xyz_min", default=defaults.history_min_m)
+    high = fields.three_numbers("hist_traj_tokenizer_cfg", "ego_xyz_max", default=defaults.history_max_m)
+    if not all(one < other for one, other in zip(low, high, strict=True)):
+        fields.fault(("hist_traj_tokenizer_cfg", "ego_xyz_max"), str(list(high)), f"above {list(low)}")
+    bins = fields.count("history_vocab_size", default=defaults.history_bins)
     cameras = fields.flag("include_camera_ids", default=family.labels)
     frames = fields.flag("include_frame_nums", default=family.labels)
     return PromptConfig(
@@ -215,21 +231,19 @@ def _prompt(fields: Fields, family: Family) -> PromptConfig:
         frame_label=defaults.frame_label if frames else "",
         history_steps=steps,
         history_origin=origin,
-        history_min_m=(float(low[0]), float(low[1]), float(low[2])),
-        history_max_m=(float(high[0]), float(high[1]), float(high[2])),
-        history_bins=fields.count(
-            "hist_traj_tokenizer_cfg", "num_bins", default=fields.get("history_vocab_size") or defaults.history_bins
-        ),
+        history_min_m=low,
+        history_max_m=high,
+        history_bins=fields.count("hist_traj_tokenizer_cfg", "num_bins", default=bins),
         route_capacity=family.route_capacity,
         # the published sampler's budget, which is named after the discrete trajectory that it once was for (A.11)
-        reasoning_capacity=max(fields.count("tokens_per_future_traj"), family.least_reasoning),
+        reasoning_capacity=max(fields.count("tokens_per_future_traj", most=MOST_TOKENS), family.least_reasoning),
     )
 
 
 def _action(fields: Fields, family: Family) -> ActionConfig:
     section = family.sections["action_space"]
     return ActionConfig(
-        waypoints=fields.count(*section, "n_waypoints"),
+        waypoints=fields.count(*section, "n_waypoints", most=MOST_TOKENS),
         dt_s=fields.number(*section, "dt"),
         acceleration_mean=fields.real(*section, "accel_mean"),
         acceleration_std=fields.number(*section, "accel_std"),

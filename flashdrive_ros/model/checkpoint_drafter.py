@@ -7,7 +7,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from flashdrive_ros.model.checkpoint_fields import REQUIRED, Fields
+from flashdrive_ros.model.checkpoint_fields import Fields
 from flashdrive_ros.model.checkpoint_files import Fault, StoredTensor, read_header, read_json, read_weights
 from flashdrive_ros.model.checkpoint_names import drafter_tensors, match_tensors
 from flashdrive_ros.model.config import DrafterConfig, ModelConfig
@@ -15,6 +15,7 @@ from flashdrive_ros.model.config import DrafterConfig, ModelConfig
 MASK_FILES = ("mask_embedding.safetensors", "mask_embedding.pt")
 PICKLE_NUMBER_BYTES = (2, 4)
 """Bytes of a number in mask_embedding.pt: half precision or float32."""
+MOST_LAYERS, MOST_ROWS = 100, 256
 NOT_NEEDED = (
     "architectures", "auto_map", "model_type", "transformers_version", "*dtype", "*token_id", "vocab_size",
     "attention_dropout", "initializer_range", "use_cache", "max_position_embeddings", "resolution_scale",
@@ -75,28 +76,32 @@ def _config(fields: Fields, model: ModelConfig) -> tuple[DrafterConfig, int]:
     layer_types = fields.get("layer_types") or ()
     if not isinstance(layer_types, list | tuple) or set(layer_types) - {"full_attention"}:
         fields.fault(("layer_types",), str(layer_types)[:60], "full_attention only")
-    nested = {name: fields.get("dflash_config", name) for name in ("target_layer_ids", "mask_token_id", "block_size")}
-    taps = fields.numbers("target_layer_ids", default=nested["target_layer_ids"] or REQUIRED)
-    if not all(isinstance(tap, int) and 0 <= tap < text.layers for tap in taps):
-        fields.fault(("target_layer_ids",), str(list(taps)), f"layers below the model's {text.layers}")
-    mask_id = fields.count("mask_token_id", default=nested["mask_token_id"] or REQUIRED)
-    if mask_id > text.vocabulary:
-        fields.fault(("mask_token_id",), str(mask_id), f"at most {text.vocabulary}, the first id behind the vocabulary")
+    # the mask row may be one behind the vocabulary
+    mask_id = fields.count(*_place(fields, "mask_token_id"), most=text.vocabulary)
     hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
-    theta = fields.get("rope_parameters", "rope_theta") or DrafterConfig.rope_theta
+    kv_heads = fields.count("num_key_value_heads")
+    if heads % kv_heads:
+        fields.fault(("num_attention_heads",), str(heads), f"a multiple of num_key_value_heads {kv_heads}")
+    theta = fields.number("rope_parameters", "rope_theta", default=DrafterConfig.rope_theta)
     config = DrafterConfig(
-        layers=fields.count("num_hidden_layers"),
+        layers=fields.count("num_hidden_layers", most=MOST_LAYERS),
         query_heads=heads,
-        kv_heads=fields.count("num_key_value_heads"),
+        kv_heads=kv_heads,
         head_dim=fields.count("head_dim", default=max(hidden // heads, 1)),
         mlp=fields.count("intermediate_size"),
-        tapped_layers=tuple(int(tap) for tap in taps),
-        block=fields.count("block_size", default=nested["block_size"] or DrafterConfig.block),
-        context_rows=fields.count("context_len", default=DrafterConfig.context_rows),
+        tapped_layers=fields.indices(*_place(fields, "target_layer_ids"), below=text.layers),
+        block=fields.count(*_place(fields, "block_size"), most=MOST_ROWS, default=DrafterConfig.block),
+        context_rows=fields.count(*_place(fields, "context_len"), most=MOST_ROWS, default=DrafterConfig.context_rows),
         rope_theta=float(fields.number("rope_theta", default=theta)),
         norm_eps=fields.number("rms_norm_eps", default=1e-6),
     )
     return config, mask_id
+
+
+def _place(fields: Fields, name: str) -> tuple[str, ...]:
+    """A field stands on its own or in dflash_config (spec techniques 1.7)."""
+    nested = ("dflash_config", name)
+    return nested if fields.get(*nested) is not None else (name,)
 
 
 def _mask_row(folder: Path, hidden: int) -> tuple[StoredTensor | None, Path | None, list[Fault]]:

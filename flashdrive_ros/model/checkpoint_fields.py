@@ -9,6 +9,10 @@ from typing import Any
 
 from flashdrive_ros.model.checkpoint_files import Fault
 
+MOST = 1_000_000
+"""Largest count that makes sense where nothing else is said; a wrong one must not fill the memory."""
+LARGEST = 1e30
+"""Beyond this a number is a mistake, and arithmetic with it overflows."""
 REQUIRED = object()
 """Default of a field that must be there."""
 
@@ -34,23 +38,37 @@ class Fields:
         """A finite number above zero. On a fault 1, so that reading can go on and name all faults."""
         return self._checked(path, default, 1.0, _is_number, "a number above 0")
 
-    def count(self, *path: str, default: Any = REQUIRED) -> int:
-        """A whole number above zero, with the same rule."""
-        return int(self._checked(path, default, 1, _is_count, "a whole number above 0"))
+    def count(self, *path: str, most: int = MOST, default: Any = REQUIRED) -> int:
+        """A whole number from 1 to `most`, with the same rule."""
+
+        def fits(value: Any) -> bool:
+            return _is_whole(value) and 1 <= value <= most
+
+        return int(self._checked(path, default, 1, fits, f"a whole number from 1 to {most}"))
 
     def real(self, *path: str, default: Any = REQUIRED) -> float:
         """Any finite number."""
         return self._checked(path, default, 0.0, _is_real, "a number")
 
-    def numbers(self, *path: str, length: int | None = None, default: Any = REQUIRED) -> tuple[Any, ...]:
-        """A list of numbers, of `length` if that is given."""
+    def three_numbers(self, *path: str, default: Any = REQUIRED) -> tuple[float, float, float]:
+        """A list of three finite numbers: x, y, z."""
 
         def fits(value: Any) -> bool:
-            is_list = isinstance(value, list | tuple) and len(value) > 0 and all(_is_real(item) for item in value)
-            return is_list and length in (None, len(value))
+            return isinstance(value, list) and len(value) == 3 and all(_is_real(item) for item in value)
 
-        expected = "a list of numbers" if length is None else f"a list of {length} numbers"
-        return tuple(self._checked(path, default, [0] * (length or 1), fits, expected))
+        first, second, third = self._checked(path, default, [0.0] * 3, fits, "a list of 3 numbers")
+        return float(first), float(second), float(third)
+
+    def indices(self, *path: str, below: int, default: Any = REQUIRED) -> tuple[int, ...]:
+        """A list of different whole numbers from 0 on, ascending, all `below` a number."""
+
+        def fits(value: Any) -> bool:
+            if not isinstance(value, list) or not value or not all(_is_whole(item) for item in value):
+                return False
+            return sorted(set(value)) == value and value[0] >= 0 and value[-1] < below
+
+        expected = f"ascending whole numbers from 0 to {below - 1}"
+        return tuple(int(item) for item in self._checked(path, default, [0], fits, expected))
 
     def flag(self, *path: str, default: Any = REQUIRED) -> bool:
         """True or false."""
@@ -97,12 +115,12 @@ def leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def _is_number(value: Any) -> bool:
     return _is_real(value) and value > 0
 
 
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and value == int(value)
+def _is_whole(value: Any) -> bool:
+    return _is_real(value) and value == int(value)

@@ -80,7 +80,7 @@ def read_json(path: Path) -> tuple[dict[str, Any], list[Fault]]:
         return {}, [_pointer_fault(path)]
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return {}, [Fault(path, f"unreadable JSON ({error})", "a JSON object")]
     if not isinstance(value, dict):
         return {}, [Fault(path, f"JSON {type(value).__name__}", "a JSON object")]
@@ -162,7 +162,7 @@ def _parse_header(path: Path) -> dict[str, StoredTensor]:
             header = json.loads(stream.read(length))
     except OSError as error:
         raise _Damaged(path, f"unreadable file ({error.strerror})", "a safetensors file") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _Damaged(path, f"a header that is not JSON ({error})", "a safetensors file") from error
     if not isinstance(header, dict):
         raise _Damaged(path, "a header that is not a JSON object", "a safetensors file")
@@ -176,7 +176,7 @@ def _entry(path: Path, name: str, entry: Any, data_start: int) -> StoredTensor:
     try:
         dtype, shape = str(entry["dtype"]), tuple(int(axis) for axis in entry["shape"])
         begin, end = (int(offset) for offset in entry["data_offsets"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _Damaged(path, f"header entry of {name} {str(entry)[:60]}", "dtype, shape and data_offsets") from error
     if dtype not in DTYPE_BYTES:
         raise _Damaged(path, f"dtype {dtype} of {name}", f"one of {', '.join(DTYPE_BYTES)}")

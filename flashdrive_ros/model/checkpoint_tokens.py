@@ -70,9 +70,8 @@ def token_ids(
 ) -> TokenIds | None:
     """Ids of everything the prompt needs, None after noting in `fields` what is missing or contradicts."""
     first = fields.count(*family.bins_start)
-    parts = (fields.get("history_vocab_size"), fields.get("future_vocab_size"))
-    together = sum(part for part in parts if isinstance(part, int)) or REQUIRED
-    bins = fields.count("traj_vocab_size", default=together)
+    together = sum(fields.count(part, default=0) for part in ("history_vocab_size", "future_vocab_size"))
+    bins = fields.count("traj_vocab_size", default=together or REQUIRED)
     known = expected_ids(family, first, bins)
     if first + bins + len(family.specials) > size:
         fields.fault(("vocab_size",), str(size), f"at least {first + bins + len(family.specials)}")

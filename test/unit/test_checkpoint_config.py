@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flashdrive_ros.model.checkpoint_config import CheckpointConfig, image_size, read_config
+from flashdrive_ros.model.checkpoint_fields import leaves
 from flashdrive_ros.model.checkpoint_names import drafter_tensors, network_tensors, stored_name
 from flashdrive_ros.model.checkpoint_tokens import expected_ids, vocabulary_faults
 from flashdrive_ros.model.config import ALPAMAYO_1, ALPAMAYO_1_5, ModelConfig
@@ -310,3 +313,26 @@ def test_tokenizer_of_another_vocabulary_is_refused(change: dict[str, int], foun
     known = expected_ids(read(PUBLISHED).family, 151669, 4000)
     faults = vocabulary_faults(Path("t"), qwen_vocabulary() | change, known, 155697)
     assert any(found in fault.found for fault in faults)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just(10**12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("published", [PUBLISHED, PUBLISHED_2], ids=["1.5", "2"])
+@given(data=st.data())
+def test_no_value_of_any_field_crashes_or_hangs(published: dict[str, Any], data: st.DataObject) -> None:
+    values = copy.deepcopy(published)
+    names = sorted({".".join(name.split(".")[:depth]) for name in leaves(values) for depth in (1, 2, 3, 4)})
+    *path, last = data.draw(st.sampled_from(names)).split(".")
+    section = values
+    for key in path:
+        section = section[key]
+    section[last] = data.draw(JUNK)
+    parsed = read(values, TOKENIZER_2)
+    assert (parsed.model is None) == bool(parsed.faults)
+    if parsed.model is not None:
+        assert network_tensors(parsed.model)

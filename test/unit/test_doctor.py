@@ -153,7 +153,7 @@ BROKEN: dict[str, tuple[Break, str, str, str]] = {
     "tokenizer": (tokenizer_of_another_vocabulary, "tokenizer.json", "another vocabulary", "the model's tokenizer"),
     "token ids": (tokenizer_with_shifted_specials, "tokenizer.json", "id 155", "id 155"),
     "drafter width": (drafter_of_another_width, "Alpamayo-DFlash/config.json", "hidden_size 4096", "64"),
-    "drafter taps": (drafter_taps_out_of_range, "Alpamayo-DFlash/config.json", "target_layer_ids [2]", "below"),
+    "drafter taps": (drafter_taps_out_of_range, "Alpamayo-DFlash/config.json", "target_layer_ids [2]", "from 0 to 1"),
     "drafter mask id": (drafter_mask_outside_vocabulary, "Alpamayo-DFlash/config.json", "155698", "155697"),
     "drafter mask row": (drafter_without_mask_row, "Alpamayo-DFlash", "no mask embedding", "mask_embedding.pt"),
     "companion absent": (drafter_absent, "Alpamayo-DFlash", "no folder", "the drafter"),
