@@ -16,24 +16,42 @@ from flashdrive_ros.world.scene import Scenes
 from flashdrive_ros.world.simulation import Rollout
 
 _FREE = {
-    causes.KEEP: ("keep speed in the lane since the road ahead is clear", "keep the lane at the speed limit on the clear road"),
+    causes.KEEP: (
+        "keep speed in the lane since the road ahead is clear",
+        "keep the lane at the speed limit on the clear road",
+    ),
     causes.ACCELERATE: ("accelerate since the lane ahead is clear", "resume speed because the road ahead is free"),
     causes.START: ("start moving since the path ahead is clear", "creep forward because the lane ahead is free"),
-    causes.GREEN_AHEAD: ("proceed since the traffic light ahead is green", "go through the intersection on the green traffic light"),
+    causes.GREEN_AHEAD: (
+        "proceed since the traffic light ahead is green",
+        "go through the intersection on the green traffic light",
+    ),
 }
 _BEND = {
     causes.BEND_LEFT: ("slow down for the left bend ahead", "adapt speed for the curve to the left"),
     causes.BEND_RIGHT: ("slow down for the right bend ahead", "adapt speed for the curve to the right"),
     causes.TURN_LEFT: ("slow down to turn left at the intersection", "adapt speed for the left turn at the junction"),
-    causes.TURN_RIGHT: ("slow down to turn right at the intersection", "adapt speed for the right turn at the junction"),
+    causes.TURN_RIGHT: (
+        "slow down to turn right at the intersection",
+        "adapt speed for the right turn at the junction",
+    ),
 }
 _LEAD = {
-    causes.MOVING: ("keep a safe distance behind the {thing} in our lane", "follow the {thing} ahead at a safe distance"),
-    causes.BRAKING: ("brake hard because the {thing} in front of us is braking", "slow down for the braking {thing} in our lane"),
+    causes.MOVING: (
+        "keep a safe distance behind the {thing} in our lane",
+        "follow the {thing} ahead at a safe distance",
+    ),
+    causes.BRAKING: (
+        "brake hard because the {thing} in front of us is braking",
+        "slow down for the braking {thing} in our lane",
+    ),
     causes.STANDING: ("stop behind the stopped {thing} in our lane", "wait behind the {thing} stopped in front of us"),
 }
 _LIGHT = {
-    causes.APPROACH: ("slow down for the red traffic light ahead", "prepare to stop at the stop line for the red light"),
+    causes.APPROACH: (
+        "slow down for the red traffic light ahead",
+        "prepare to stop at the stop line for the red light",
+    ),
     causes.WAIT: ("wait at the stop line while the light is red", "hold position because the traffic light is red"),
 }
 _STOP = {
@@ -46,7 +64,10 @@ _YIELD = {
     causes.ONCOMING: ("yield to the oncoming {thing} before turning left", "wait for the oncoming {thing} to clear"),
 }
 _WALKER = {
-    causes.APPROACH: ("slow down for the pedestrian at the crosswalk ahead", "yield to the pedestrian crossing the road ahead"),
+    causes.APPROACH: (
+        "slow down for the pedestrian at the crosswalk ahead",
+        "yield to the pedestrian crossing the road ahead",
+    ),
     causes.WAIT: ("wait for the pedestrian at the crosswalk", "hold position until the pedestrian is across the road"),
 }
 _TEXTS = (_FREE, _BEND, _LEAD, _LIGHT, _STOP, _YIELD, _WALKER)

@@ -21,7 +21,7 @@ from flashdrive_ros.rotations import rotation_matrix, yaw_quaternion
 from flashdrive_ros.window import CameraFrame, EgoHistory, EgoPose, PlanningWindow
 from flashdrive_ros.world import layout
 from flashdrive_ros.world.captions import route_codes, route_text
-from flashdrive_ros.world.geometry import collisions, corners, ego_footprint, on_road
+from flashdrive_ros.world.geometry import collisions, on_road, wheels
 from flashdrive_ros.world.renderer import Painter, make_painter, render
 from flashdrive_ros.world.rig import RIG
 from flashdrive_ros.world.scene import Scenes, make_scenes
@@ -35,7 +35,12 @@ Planner = Callable[[PlanningWindow], Plan | Refusal]
 FRAME_ID = "map"
 STEP_NS = 100_000_000
 FIRST_STAMP_NS = 1_000_000_000
-HIT_KINDS = (("vehicle", layout.VEHICLES - 1), ("parked", layout.PARKED), ("walker", layout.WALKERS), ("scenery", layout.OBJECTS))
+HIT_KINDS = (
+    ("vehicle", layout.VEHICLES - 1),
+    ("parked", layout.PARKED),
+    ("walker", layout.WALKERS),
+    ("scenery", layout.OBJECTS),
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class ClosedLoopResult:
     collision_s: float
     """Scene time of the collision, nan for none."""
     off_road_share: float
-    """Share of the driven time with a corner of the ego beyond the kerb."""
+    """Share of the driven time with a wheel beyond the kerb."""
     wrong_lane_share: float
     """Share of the driven time with the rear axle's middle more than half a lane from the lane's middle (not in junctions)."""
     progress_m: float
@@ -160,9 +165,10 @@ def _measured(
     ego = torch.cat([state.ego for state in driven])
     stations = torch.cat([state.station[:, layout.EGO] for state in driven])
     apart = torch.linalg.vector_norm(ego[:, :2] - expert.ego[first:, 0, :2], dim=-1)
-    corner = corners(ego_footprint(ego[:, :3])).reshape(1, -1, 2)
-    off_road = ~on_road(scenes, corner)[0].view(-1, 4).all(-1)
-    at_junction = (stations[:, None] - scenes.stop_station[0, layout.ROUTE] - layout.STOP_LINE_M).abs() < layout.STOP_LINE_M
+    off_road = ~on_road(scenes, wheels(ego[:, :3]).reshape(1, -1, 2))[0].view(-1, 4).all(-1)
+    at_junction = (
+        stations[:, None] - scenes.stop_station[0, layout.ROUTE] - layout.STOP_LINE_M
+    ).abs() < layout.STOP_LINE_M
     every = replace_batch(scenes, len(driven))
     aside = lane_offset(every, stations, ego).abs() > layout.LANE_WIDTH_M / 2
     acceleration = torch.cat([state.acceleration[:, layout.EGO] for state in driven])

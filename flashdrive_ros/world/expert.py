@@ -41,7 +41,9 @@ def decide(scenes: Scenes, state: State) -> tuple[Tensor, Tensor]:
     kind = torch.where(strongest > ego[:, causes.FREE] - 0.2, causes.FREE, kind)
     acceleration = _hard_braking(scenes, state, wanted.amin(-1))
     near = light[:, layout.EGO].argmin(-1), sign[:, layout.EGO].argmin(-1)
-    cause = _describe(scenes, state, kind, leader[:, layout.EGO], near, walker[:, layout.EGO], other, front[:, layout.EGO])
+    cause = _describe(
+        scenes, state, kind, leader[:, layout.EGO], near, walker[:, layout.EGO], other, front[:, layout.EGO]
+    )
     return acceleration, cause
 
 
@@ -129,7 +131,9 @@ def _leaders(scenes: Scenes, state: State, front: Tensor) -> tuple[Tensor, Tenso
     behind_ego = following_acceleration(
         speed, scenes.desired_speed[:, layout.ROUTE_VEHICLES :], gap, speed - forward[:, others]
     )
-    rest = torch.where(blocked, torch.minimum(behind_ego, wanted[:, layout.ROUTE_VEHICLES :]), wanted[:, layout.ROUTE_VEHICLES :])
+    rest = torch.where(
+        blocked, torch.minimum(behind_ego, wanted[:, layout.ROUTE_VEHICLES :]), wanted[:, layout.ROUTE_VEHICLES :]
+    )
     return torch.cat([wanted[:, : layout.ROUTE_VEHICLES], rest], 1), leader
 
 
@@ -204,7 +208,9 @@ def _give_way(scenes: Scenes, state: State, front: Tensor, held: Tensor) -> tupl
     conflict_junction = torch.tensor(layout.JUNCTION_OF_CONFLICT, device=device)
     route, rest = slice(0, layout.ROUTE_VEHICLES), slice(layout.ROUTE_VEHICLES, layout.VEHICLES)
     zone_in, zone_out, other_in, other_out = (x[:, None, :, None] for x in scenes.conflict.unbind(-1))
-    here = (_PATHS_AT.to(device)[rest][None, :] == conflict_path[:, None])[None, None] & scenes.vehicle[:, None, None, rest]
+    here = (_PATHS_AT.to(device)[rest][None, :] == conflict_path[:, None])[None, None] & scenes.vehicle[
+        :, None, None, rest
+    ]
     # Times of the route's vehicles [B, 4, 9, 1] and of the others [B, 1, 9, 18].
     own_front, own_speed = front[:, route, None, None], state.speed[:, route, None, None]
     own_rear = state.station[:, route, None, None] - layout.REAR_OVERHANG_M
@@ -249,7 +255,9 @@ def _hard_braking(scenes: Scenes, state: State, wanted: Tensor) -> Tensor:
     start, duration, braking = scenes.brake_event.unbind(-1)
     time_s = state.step * DT_S
     now = (time_s >= start) & (time_s < start + duration)
-    route = torch.where(now, torch.minimum(wanted[:, : layout.ROUTE_VEHICLES], -braking), wanted[:, : layout.ROUTE_VEHICLES])
+    route = torch.where(
+        now, torch.minimum(wanted[:, : layout.ROUTE_VEHICLES], -braking), wanted[:, : layout.ROUTE_VEHICLES]
+    )
     return torch.cat([route, wanted[:, layout.ROUTE_VEHICLES :]], 1)
 
 
@@ -268,13 +276,24 @@ def _describe(
     standing = torch.where(speed < 0.7, causes.WAIT, causes.APPROACH)
     lead_speed = torch.gather(state.speed, 1, leader[:, None])[:, 0]
     lead_braking = torch.gather(state.acceleration, 1, leader[:, None])[:, 0] < -1.2
-    lead_detail = torch.where(lead_speed < 0.5, causes.STANDING, torch.where(lead_braking, causes.BRAKING, causes.MOVING))
+    lead_detail = torch.where(
+        lead_speed < 0.5, causes.STANDING, torch.where(lead_braking, causes.BRAKING, causes.MOVING)
+    )
     conflict = other[:, 1]
     side = torch.where(conflict >= 2 * layout.JUNCTIONS, causes.ONCOMING, conflict % 2)
     zero = torch.zeros_like(kind)
     objects = torch.stack([zero, zero, leader, near[0], near[1], other[:, 0], walker], -1)
     details = torch.stack(
-        [_free_detail(scenes, state, front), _bend_detail(scenes, state), lead_detail, standing, standing, side, standing], -1
+        [
+            _free_detail(scenes, state, front),
+            _bend_detail(scenes, state),
+            lead_detail,
+            standing,
+            standing,
+            side,
+            standing,
+        ],
+        -1,
     )
     pick = kind[:, None]
     return torch.stack([kind, torch.gather(objects, 1, pick)[:, 0], torch.gather(details, 1, pick)[:, 0]], -1)

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from flashdrive_ros.world import layout
+from flashdrive_ros.world.driving import WHEELBASE_M
 from flashdrive_ros.world.roads import CROSS_HALF_WIDTH, KERB_RADIUS, road_coordinates
 from flashdrive_ros.world.scene import Scenes
 
+TRACK_M = 1.6
 WALKER_SIZE_M = (0.5, 0.6, 1.75)
 
 
@@ -48,6 +50,14 @@ def ego_footprint(pose: Tensor) -> Tensor:
     """[..., 5] of the ego's rear axle pose [..., 3]."""
     length = torch.full_like(pose[..., 0], layout.EGO_LENGTH_M)
     return footprint(pose, length, torch.full_like(length, layout.EGO_WIDTH_M))
+
+
+def wheels(pose: Tensor) -> Tensor:
+    """[..., 4, 2] m: where the wheels of the ego with rear axle pose [..., 3] stand."""
+    half = torch.full_like(pose[..., 0], WHEELBASE_M / 2)
+    x = pose[..., 0] + torch.cos(pose[..., 2]) * half
+    y = pose[..., 1] + torch.sin(pose[..., 2]) * half
+    return corners(torch.stack([x, y, pose[..., 2], half, torch.full_like(half, TRACK_M / 2)], -1))
 
 
 def collisions(scenes: Scenes, ego: Tensor, vehicles: Tensor, walkers: Tensor) -> Tensor:

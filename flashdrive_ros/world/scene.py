@@ -508,7 +508,9 @@ def _junctions(
     last = torch.where(route["turn"] != 0, route["turn_junction"], layout.JUNCTIONS)
     number = torch.arange(layout.JUNCTIONS, device=seeds.device)
     on_route = slots["junction"] & (number <= last[:, None])
-    stops = torch.full((len(seeds), layout.PATHS, layout.JUNCTIONS), layout.FAR, device=seeds.device, dtype=torch.float64)
+    stops = torch.full(
+        (len(seeds), layout.PATHS, layout.JUNCTIONS), layout.FAR, device=seeds.device, dtype=torch.float64
+    )
     conflict = torch.full((len(seeds), layout.CONFLICTS, 4), layout.FAR, device=seeds.device, dtype=torch.float64)
     for j in range(layout.JUNCTIONS):
         there = slots["junction"][:, j]
@@ -561,7 +563,9 @@ def _traffic(
     kind = kind + (draw[..., 0] > 0.93).to(torch.int64)
     colour = (draw[..., 1] * len(layout.COLOURS)).to(torch.int64)
     size = torch.tensor(layout.VEHICLE_SIZES, device=device, dtype=torch.float64)[kind]
-    size[:, layout.EGO] = torch.tensor([layout.EGO_LENGTH_M, layout.EGO_WIDTH_M, 1.5], device=device, dtype=torch.float64)
+    size[:, layout.EGO] = torch.tensor(
+        [layout.EGO_LENGTH_M, layout.EGO_WIDTH_M, 1.5], device=device, dtype=torch.float64
+    )
     desired = limit[:, None] * (0.6 + 0.4 * draw[..., 2])
     desired[:, layout.EGO] = limit
     gaps = 17.0 + 50.0 * draw[..., 3] ** 1.5
@@ -607,7 +611,11 @@ def _traffic(
     brakes = events[..., 0] < 0.35
     brakes[:, layout.EGO] = False
     event = torch.stack(
-        [torch.where(brakes, 2.0 + 16.0 * events[..., 1], layout.FAR), 1.5 + 2.0 * events[..., 2], 4.0 + 3.0 * events[..., 3]],
+        [
+            torch.where(brakes, 2.0 + 16.0 * events[..., 1], layout.FAR),
+            1.5 + 2.0 * events[..., 2],
+            4.0 + 3.0 * events[..., 3],
+        ],
         -1,
     )
     shoves = uniform(seeds, "disturbance", 8).view(-1, 2, 4)
@@ -646,7 +654,9 @@ def _scenery(
     rows = (12 + 26 * torch.arange(along // 2, device=device)).repeat_interleave(2)
     side = torch.tensor([1.0, -1.0], device=device, dtype=torch.float64).repeat(along // 2)
     tree = draw[..., 0] < torch.where(uniform(seeds, "urban", 1) < 0.5, 0.25, 0.75)
-    half = torch.where(tree[..., None], 1.3 + draw[..., 1:3], torch.stack([4.0 + 5.0 * draw[..., 1], 3.0 + 2.0 * draw[..., 2]], -1))
+    half = torch.where(
+        tree[..., None], 1.3 + draw[..., 1:3], torch.stack([4.0 + 5.0 * draw[..., 1], 3.0 + 2.0 * draw[..., 2]], -1)
+    )
     height = torch.where(tree, 4.5 + 3.0 * draw[..., 3], 5.0 + 12.0 * draw[..., 3] ** 2)
     route = paths[:, layout.ROUTE, rows]
     angle = heading[:, layout.ROUTE, rows]

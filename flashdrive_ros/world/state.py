@@ -101,7 +101,9 @@ def light_states(light_times: Tensor, time_s: float | Tensor) -> tuple[Tensor, T
     phase = torch.remainder(time_s + offset, main + crossing + 10.0)
     after = phase - main - 5.0
     for_main = torch.where(phase < main, layout.GREEN, torch.where(phase < main + 3.0, layout.AMBER, layout.RED))
-    crossing_runs = torch.where(after < crossing, layout.GREEN, torch.where(after < crossing + 3.0, layout.AMBER, layout.RED))
+    crossing_runs = torch.where(
+        after < crossing, layout.GREEN, torch.where(after < crossing + 3.0, layout.AMBER, layout.RED)
+    )
     return for_main, torch.where(after >= 0, crossing_runs, layout.RED)
 
 

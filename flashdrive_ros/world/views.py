@@ -62,12 +62,21 @@ def static_boxes(scenes: Scenes) -> Tensor:
     """[B, 120, 12] boxes that never move: parked cars, buildings, trees, poles and stop signs; height 0 for none."""
     sizes = torch.tensor(layout.VEHICLE_SIZES, device=scenes.seeds.device)[scenes.parked_kind]
     colours = torch.tensor(layout.COLOURS, device=scenes.seeds.device)
-    parked = _boxes(scenes.parked_pose, sizes[..., :2] / 2, 0.0, sizes[..., 2] * scenes.parked, VEHICLE, colours[scenes.parked_colour])
+    parked = _boxes(
+        scenes.parked_pose,
+        sizes[..., :2] / 2,
+        0.0,
+        sizes[..., 2] * scenes.parked,
+        VEHICLE,
+        colours[scenes.parked_colour],
+    )
     place, half, height = scenes.objects[..., :3], scenes.objects[..., 3:5], scenes.objects[..., 5]
     tree = scenes.object_tree
     hue = torch.frac(height * 7.31)[..., None]
     wall = torch.tensor([0.62, 0.5, 0.42], device=hue.device) + hue * torch.tensor([0.1, 0.2, 0.3], device=hue.device)
-    leaf = torch.tensor([0.16, 0.36, 0.12], device=hue.device) + hue * torch.tensor([0.1, 0.14, 0.05], device=hue.device)
+    leaf = torch.tensor([0.16, 0.36, 0.12], device=hue.device) + hue * torch.tensor(
+        [0.1, 0.14, 0.05], device=hue.device
+    )
     solid = _boxes(
         place,
         half,
@@ -104,7 +113,12 @@ def lamp_places(scenes: Scenes) -> list[Tensor]:
     edge = scenes.main_half_width[:, None] + 0.8
     places = []
     # Heading: the way that the traffic goes which the lamp is for.
-    for forward, left, turned in ((-17.5, -1.0, 0.0), (13.0, -1.0, 0.0), (17.5, 1.0, torch.pi), (-5.0, 1.0, -torch.pi / 2)):
+    for forward, left, turned in (
+        (-17.5, -1.0, 0.0),
+        (13.0, -1.0, 0.0),
+        (17.5, 1.0, torch.pi),
+        (-5.0, 1.0, -torch.pi / 2),
+    ):
         along, across = forward, left * edge * (1.0 if abs(forward) > 10 else 1.6)
         px = x + torch.cos(heading) * along - torch.sin(heading) * across
         py = y + torch.sin(heading) * along + torch.cos(heading) * across

@@ -22,7 +22,7 @@ SHELL_ROOMS = {"ros", "evaluation", "training", "cli", "demo"}
 COMMAND_MODULES = {command.module.removeprefix("flashdrive_ros.") for command in COMMANDS.values()}
 ROS_PACKAGE = re.compile(r"^(rclpy|ament_\w+|rosidl\w*|launch|launch_ros|tf2_\w+|\w+_msgs|\w+_interfaces)$")
 # The only files that may know torch. model/ holds torch modules except for what the vehicle also needs.
-TORCH_ROOMS = {"training", "kernels", "quantization"}
+TORCH_ROOMS = {"training", "kernels", "quantization", "world"}
 TORCH_FREE_MODEL_FILES = {
     "__init__",
     "action_space",
