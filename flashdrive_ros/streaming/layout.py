@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flashdrive_ros.errors import ParameterError
 from flashdrive_ros.model.config import ModelConfig
 from flashdrive_ros.model.prompt import Prompt
 
@@ -100,7 +101,10 @@ def frame_positions(base: int, config: ModelConfig) -> tuple[Table, int]:
 
 
 def build_layout(config: ModelConfig, prompt: Prompt) -> Layout:
-    """Walk the logical sequence once and give every token its order and position."""
+    """Walk the logical sequence once and give every token its order and position.
+
+    Raises ParameterError when the static part does not fit into the rows of one prefill, by which it is run.
+    """
     frames, views = config.prompt.frames, len(config.prompt.cameras)
     order = position = 0
     static_order, static_position, frame_order, frame_position = [], [], [], []
@@ -118,6 +122,11 @@ def build_layout(config: ModelConfig, prompt: Prompt) -> Layout:
     # cot_end, future_start and the padding of the last verify block follow the longest reasoning
     room = max(config.prompt.reasoning_capacity + 2 + config.drafter.block, config.prompt.draft_capacity)
     static_ids = np.concatenate(prompt.labels)
+    prefill_rows = prompt_rows + config.prompt.draft_capacity
+    if len(static_ids) > prefill_rows:
+        raise ParameterError(
+            f"prompt: system text and labels of {len(static_ids)} tokens found, one prefill takes {prefill_rows}"
+        )
     return Layout(
         static_ids=static_ids,
         static_order=np.concatenate(static_order),
