@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flashdrive_ros.errors import ParameterError
 from flashdrive_ros.model.config import NANO
 from flashdrive_ros.model.prompt import build_prompt
 from flashdrive_ros.streaming.kv_ring import KvRing, Rows
@@ -356,3 +357,9 @@ def test_rows_of_a_call_do_not_change_when_the_ring_goes_on():
     ring.push(tail_of(4), IDS(0))
     np.testing.assert_array_equal(rows.slot_order, order)
     np.testing.assert_array_equal(rows.slot_position, position)
+
+
+def test_labels_that_do_not_fit_into_one_prefill_are_refused():
+    prompt = build_prompt(CONFIG, lambda text: [1] * 50)
+    with pytest.raises(ParameterError, match=r"labels of \d+ tokens"):
+        build_layout(CONFIG, prompt)
