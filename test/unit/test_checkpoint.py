@@ -304,6 +304,20 @@ def test_made_checkpoint_is_small_and_says_that_it_is_synthetic(tmp_path: Path) 
     assert read.config.name == "alpamayo-1"
 
 
+def test_made_tokenizer_gives_the_published_prompt(synthetic_checkpoint: Path) -> None:
+    config = read_checkpoint(synthetic_checkpoint).config
+    assert config is not None
+    encode, decode = load_tokenizer(synthetic_checkpoint / "tokenizer.json")
+    prompt = build_prompt(config, encode)
+    layout = build_layout(config, prompt)
+    assert layout.tail_order + prompt.tail_tokens == 3086  # spec A.6.1
+    assert layout.frame_order[:, 0, 0].tolist() == [28, 775, 1523, 2272]
+    assert layout.frame_position[:, 0, 0, 0].tolist() == [28, 127, 227, 328]  # spec A.6.2
+    assert prompt.tail_after_route[-1] == 155677
+    any_text = "Turn left, ünïté 40m\n日本"
+    assert decode(encode(any_text)) == any_text
+
+
 def test_same_seed_makes_the_same_weights(tmp_path: Path) -> None:
     for name, seed in (("one", "5"), ("two", "5"), ("other", "6")):
         make("alpamayo-1.5", str(tmp_path / name), "--layers", "1", "--seed", seed)
