@@ -1,4 +1,4 @@
-"""Speed of the world, and how well another device's pictures agree with the CPU's: `python -m flashdrive_ros.world.bench`."""
+"""Speed of the world, and how far other devices agree with the CPU: `python -m flashdrive_ros.world.bench`."""
 
 from __future__ import annotations
 

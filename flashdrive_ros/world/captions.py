@@ -1,7 +1,7 @@
 """Chain-of-Causation sentences from the expert's causes: 8 to 24 tokens of nano's tokenizer, several thousand in all.
 
-Which of several wordings is used depends on what can be seen of the event (kind and colour of the other vehicle, daylight,
-the road), not on chance: the same situation is described the same way in every frame, and a reasoner can learn it.
+Which of several wordings is used depends on what can be seen of the event (kind and colour of the other vehicle,
+daylight), not on chance: the same situation is described the same way in every frame, and a reasoner can learn it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Drive one scene with any planner at 10 Hz and measure how it went.
 
-The expert drives until the planner's first plan is due; the first window is offered once there are 1.5 s of history. A
-plan made from the window at t0 takes effect `latency_s` later, whatever the planner really took. The run ends early at a
-collision.
+The expert drives until the planner's first plan is due; the first window is offered once there are 1.5 s of history.
+A plan made from the window at t0 takes effect `latency_s` later, whatever the planner really took. The run ends early
+at a collision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -57,7 +58,7 @@ class ClosedLoopResult:
     off_road_share: float
     """Share of the driven time with a wheel beyond the kerb."""
     wrong_lane_share: float
-    """Share of the driven time with the rear axle's middle more than half a lane from the lane's middle (not in junctions)."""
+    """Share of the driven time with the rear axle more than half a lane off the lane's middle (not in junctions)."""
     progress_m: float
     expert_progress_m: float
     """Along the route since the first plan took effect; the expert's in the same scene and time."""
@@ -209,9 +210,9 @@ def _jerk(acceleration: Tensor) -> float:
 
 
 def plan_deviation(plans: list[tuple[int, Tensor]]) -> float:
-    """Mean distance (m) of neighbouring plans [n, 3], made at these steps, over the times that both cover; nan for none."""
+    """Mean distance (m) of consecutive plans [n, 3] (with their steps) over the times that both cover; nan for none."""
     means = []
-    for (early, before), (late, after) in zip(plans[:-1], plans[1:], strict=True):
+    for (early, before), (late, after) in pairwise(plans):
         shift = late - early
         common = len(before) - shift
         if common > 0:

@@ -58,8 +58,8 @@ def limited_curvature(previous: Tensor, wanted: Tensor, speed: Tensor) -> Tensor
 def bicycle(ego: Tensor, speed: Tensor, acceleration: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
     """One step of the kinematic bicycle model from pose [B, 4] and speed [B]; new pose (with this curvature) and speed.
 
-    The pose is the rear axle's, so the curvature is tan(steering angle) / wheelbase and no slip angle appears. The step is
-    an exact arc of the mean speed; the car never rolls backwards.
+    The pose is the rear axle's, so the curvature is tan(steering angle) / wheelbase and no slip angle appears. The
+    step is an exact arc of the mean speed; the car never rolls backwards.
     """
     faster = (speed + acceleration * DT_S).clamp(min=0.0)
     way = (speed + faster) / 2 * DT_S

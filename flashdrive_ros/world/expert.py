@@ -55,7 +55,7 @@ def steer(scenes: Scenes, state: State) -> Tensor:
 
 
 def manoeuvre(scenes: Scenes, state: State) -> Tensor:
-    """[B, 2] int64: what the ego does sideways (STRAIGHT, NUDGE, LEFT_TURN, RIGHT_TURN) and the parked car it passes."""
+    """[B, 2] int64: what the ego does sideways (STRAIGHT to RIGHT_TURN) and the parked car it passes."""
     station = state.station[:, layout.EGO, None]
     distance = scenes.parked_station - station
     passing = (distance > -4.0) & (distance < 26.0)
@@ -67,7 +67,7 @@ def manoeuvre(scenes: Scenes, state: State) -> Tensor:
 
 
 def walk(scenes: Scenes, state: State) -> Tensor:
-    """Walked distances [B, 4] a step later: a walker sets out when the ego is near enough and everybody can still stop."""
+    """Walked distances [B, 4] a step later: walkers set out when the ego is near and everybody can still stop."""
     front = state.station + scenes.vehicle_size[..., 0] - layout.REAR_OVERHANG_M
     crosswalk = _crosswalk_stations(scenes)
     gap = crosswalk - front[..., None]
@@ -138,7 +138,7 @@ def _leaders(scenes: Scenes, state: State, front: Tensor) -> tuple[Tensor, Tenso
 
 
 def _lights(scenes: Scenes, state: State, front: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Acceleration before red and amber lights and before priority roads, who must stop, gaps to the lines: [B, 22, 3]."""
+    """Acceleration before lights and before priority roads, who must stop, gaps to the lines: [B, 22, 3] each."""
     path_of = _PATHS_AT.to(front.device)
     gap = scenes.stop_station[:, path_of] - front[..., None]
     main, crossing = light_states(scenes.light_times, state.step * DT_S)

@@ -61,7 +61,7 @@ def wheels(pose: Tensor) -> Tensor:
 
 
 def collisions(scenes: Scenes, ego: Tensor, vehicles: Tensor, walkers: Tensor) -> Tensor:
-    """[B, 80] bool: the ego (rear axle pose [B, 3]) overlaps vehicles 1 to 21, parked cars, walkers, buildings and trees.
+    """[B, 80] bool: the ego (rear axle pose [B, 3]) overlaps vehicles 1 to 21, parked cars, walkers, scenery.
 
     vehicles [B, 22, 3] rear axle poses, walkers [B, 4] offsets as in `Rollout`.
     """

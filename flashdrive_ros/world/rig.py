@@ -1,9 +1,9 @@
 """The four cameras: where they are on the car and how they see.
 
-Picture model: cylindrical. Columns are equal steps of azimuth, rows equal steps of the tangent of elevation, both `focal`
-pixels per unit: column = 80 - focal * azimuth, row = horizon - focal * height difference / ground distance. Pixel centres
-are at half integers. A 120 degree camera keeps 1.6 times the resolution straight ahead that a pinhole picture of this
-width would have, and vertical edges stay vertical, which makes rendering cheap.
+Picture model: cylindrical. Columns are equal steps of azimuth, rows equal steps of the tangent of elevation, both
+`focal` pixels per unit: column = 80 - focal * azimuth, row = horizon - focal * height difference / ground distance.
+Pixel centres are at half integers. A 120 degree camera keeps 1.6 times the resolution straight ahead that a pinhole
+picture of this width would have, and vertical edges stay vertical, which makes rendering cheap.
 """
 
 from __future__ import annotations

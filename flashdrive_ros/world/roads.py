@@ -1,7 +1,7 @@
 """Roads as lateral offsets from a straight axis, and lanes sampled from them.
 
-A road has a frame (origin, axis angle) and a table of its offset f(u), slope f'(u) and station s(u) at every metre of the
-axis. That makes the way from a ground point to (station, lateral offset) two table look-ups: cheap enough for every
+A road has a frame (origin, axis angle) and a table of its offset f(u), slope f'(u) and station s(u) at every metre of
+the axis. That makes the way from a ground point to (station, lateral offset) two table look-ups: cheap enough for every
 pixel. Roads therefore never bend more than about 45 degrees away from their axis.
 """
 
@@ -53,10 +53,10 @@ def road_table(offset: Tensor, slope: Tensor, zero: int) -> Tensor:
 
 
 def road_coordinates(roads: Roads, road: int, scene: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Station, lateral offset (left positive) and slope angle at the foot point of ground points.
+    """Station, lateral offset (left positive) and slope at the foot point of ground points.
 
-    `scene` [N] picks the scene of every row of `x`, `y` [N, ...]. One Newton step finds the foot point: within 8 m of the
-    road the offset is right to a few centimetres.
+    `scene` [N] picks the scene of every row of `x`, `y` [N, ...]. One Newton step finds the foot point: within 8 m of
+    the road the offset is right to a few centimetres.
     """
     shape = (len(scene),) + (1,) * (x.dim() - 1)
     angle = roads.angle[scene, road].view(shape)
@@ -111,7 +111,7 @@ def stations_of(points: Tensor) -> Tensor:
 
 
 def sample(values: Tensor, stations: Tensor, query: Tensor) -> Tensor:
-    """Linear interpolation of values [B, n, d] at stations [B, n] (ascending) for query [B, m]; ends are extrapolated."""
+    """Linear interpolation of values [B, n, d] at stations [B, n] (ascending) for query [B, m]; extrapolates."""
     after = torch.searchsorted(stations.contiguous(), query.contiguous()).clamp(1, stations.shape[1] - 1)
     low, high = torch.gather(stations, 1, after - 1), torch.gather(stations, 1, after)
     part = ((query - low) / (high - low))[..., None]

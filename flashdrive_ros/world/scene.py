@@ -105,7 +105,7 @@ class Scenes:
     brake_event: Tensor
     """[B, 4, 3] start s, duration s, deceleration m/s2 of a hard braking of the route's other vehicles."""
     disturbance: Tensor
-    """[B, 2, 4] start s, duration s, share (-1 to 1) of the largest sideways push and acceleration (m/s2) that are added."""
+    """[B, 2, 4] start s, duration s, share (-1 to 1) of the largest sideways push, added acceleration m/s2."""
     parked: Tensor
     """[B, 6] bool"""
     parked_station: Tensor

@@ -19,8 +19,8 @@ def follow_plan(ego: Tensor, speed: Tensor, plan: Tensor, age_steps: int) -> Ten
     """Controls (acceleration, curvature) [B, 2] now.
 
     ego [B, 4] x, y, heading, curvature; speed [B]; plan [B, n, 3] world x, y, speed at t0 + 0.1 s ...; age_steps: steps
-    since t0. The pursued point lies 0.7 s (3 to 14 m) ahead on the planned path, or is its last one. A plan that has run
-    out, or that stands still within a metre, keeps the steering angle; the former brakes with 2.5 m/s2.
+    since t0. The pursued point lies 0.7 s (3 to 14 m) ahead on the planned path, or is its last one. A plan that has
+    run out, or that stands still within a metre, keeps the steering angle; the former brakes with 2.5 m/s2.
     """
     count = plan.shape[1]
     wanted = plan[:, min(age_steps + SPEED_AHEAD_STEPS, count) - 1, 2]

@@ -3,11 +3,11 @@
 Example for B scenes and N windows, everything on one device:
 
     rollout = simulate(make_scenes(range(B), device), steps=264, disturbance=1.0)
-    step, scene = usable_windows(rollout)                                   # [N], [N]
-    positions, yaws = ego_history(rollout, step, scene)                     # [N, 16, 2], [N, 16] in the ego frame at t0
-    future = ego_future(rollout, step, scene)                               # [N, 64, 3] x, y, yaw in the ego frame at t0
-    codes = caption_codes(rollout, step, scene)                             # [N]; sentence(situation_of(code))
-    pictures = render(painter, views_of(rollout, step, scene))              # [N, 4, 96, 160, 3] uint8, the frames of t0
+    step, scene = usable_windows(rollout)  # [N], [N]
+    positions, yaws = ego_history(rollout, step, scene)  # [N, 16, 2], [N, 16] in the ego frame at t0
+    future = ego_future(rollout, step, scene)  # [N, 64, 3] x, y, yaw in the ego frame at t0
+    codes = caption_codes(rollout, step, scene)  # [N]; sentence(situation_of(code))
+    pictures = render(painter, views_of(rollout, step, scene))  # [N, 4, 96, 160, 3] uint8, the frames of t0
 """
 
 from __future__ import annotations
