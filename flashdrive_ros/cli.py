@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, Command] = {
     "run": Command("flashdrive_ros.ros.run", "start the lifecycle node where there is no `ros2 launch`"),
     "replay": Command("flashdrive_ros.evaluation.replay", "plan a bag in process, deterministically, without ROS"),
     "convert": Command("flashdrive_ros.bags.convert", "make a rosbag2 MCAP from a public data set"),
+    "world": Command("flashdrive_ros.world.record", "record a drive through the procedural driving world"),
     "inspect": Command("flashdrive_ros.evaluation.inspect_model", "print a model's sizes, prompt and cache layout"),
     "bench": Command("flashdrive_ros.evaluation.bench", "measure the time of a plan, stage by stage"),
     "doctor": Command("flashdrive_ros.evaluation.doctor", "check a model folder without loading it"),

@@ -240,6 +240,8 @@ def _surfaces(painter: Painter, shown: Views, eye: _Eye, hits: Tensor) -> tuple[
     # Traffic lights and stop signs show their colour to the traffic they are for.
     lamp = (kind == views.LAMP) & (face == 0)
     colour = _painted(colour, (kind == views.LAMP) & (face > 0), (0.16, 0.16, 0.17))
+    # A stop sign hangs lower than a light and has a white band.
+    colour = _painted(colour, lamp & (bottom < 2.5) & ((up - 0.5).abs() < 0.16), (0.95, 0.95, 0.95))
     rough = torch.where(kind == views.CROWN, 0.35, torch.where(kind == views.BUILDING, 0.08, 0.0))
     colour = colour * (1 + rough * texture)[..., None]
     sun = torch.cos(eye.azimuth[:, None] - painter.scenes.sun[shown.scene].view(-1, 1, 1) + face * (torch.pi / 2))

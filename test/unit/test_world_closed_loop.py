@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,15 @@ from flashdrive_ros.world.simulation import simulate  # noqa: E402
 from flashdrive_ros.world.tracking import follow_plan  # noqa: E402
 
 NO_TIME = StageTiming(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small arrays on a busy machine: threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def plan_of(window: PlanningWindow, x: np.ndarray, y: np.ndarray, yaw: np.ndarray, speed: np.ndarray) -> Plan:
@@ -44,7 +55,7 @@ def test_following_the_experts_future_ends_where_the_expert_does() -> None:
             window, local[:, 0], local[:, 1], future[:, 2] - yaw_of(window.ego.quaternion_xyzw), future[:, 3]
         )
 
-    result = run_closed_loop(3, planner, duration_s=4.0)
+    result = run_closed_loop(3, planner, duration_s=3.0)
     assert result.collision == ""
     assert result.off_road_share == 0
     assert result.expert_distance_max_m < 0.6
@@ -73,9 +84,10 @@ def test_windows_carry_four_pictures_and_exact_history() -> None:
     assert seen[1].t0_ns - seen[0].t0_ns == 100_000_000
 
 
-def test_planner_that_sees_nothing_collides_or_leaves_the_road() -> None:
-    results = [run_closed_loop(seed, straight_on, duration_s=12.0, latency_s=0.2) for seed in (0, 1)]
-    assert any(result.collision or result.off_road_share > 0 or result.wrong_lane_share > 0 for result in results)
+def test_planner_that_sees_nothing_runs_into_the_car_ahead() -> None:
+    result = run_closed_loop(10, straight_on, duration_s=6.0, latency_s=0.2)
+    assert result.collision == "vehicle"
+    assert result.collision_s == pytest.approx(result.driven_s, abs=2.0)
 
 
 def test_plan_deviation_compares_the_same_times() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,15 @@ from flashdrive_ros.world.renderer import make_painter, render  # noqa: E402
 from flashdrive_ros.world.rig import RIG  # noqa: E402
 from flashdrive_ros.world.scene import Scenes, make_scenes  # noqa: E402
 from flashdrive_ros.world.views import Views  # noqa: E402
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small arrays on a busy machine: threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def bare_scene() -> Scenes:

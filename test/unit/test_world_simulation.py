@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,6 +25,15 @@ from flashdrive_ros.world.state import initial_state, light_states  # noqa: E402
 from flashdrive_ros.world.windows import ego_future, ego_history, usable_windows  # noqa: E402
 
 SCENES, STEPS = 60, 200
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small arrays on a busy machine: threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
