@@ -1,4 +1,4 @@
-"""Drive one scene with any planner at 10 Hz and measure how it went.
+"""Drive scenes with any planner at 10 Hz and measure how it went.
 
 The expert drives until the planner's first plan is due; the first window is offered once there are 1.5 s of history.
 A plan made from the window at t0 takes effect `latency_s` later, whatever the planner really took. The run ends early
@@ -25,7 +25,7 @@ from flashdrive_ros.world.captions import route_codes, route_text
 from flashdrive_ros.world.geometry import collisions, on_road, wheels
 from flashdrive_ros.world.renderer import Painter, make_painter, render
 from flashdrive_ros.world.rig import RIG
-from flashdrive_ros.world.scene import Scenes, make_scenes
+from flashdrive_ros.world.scene import Scenes, make_scenes, select
 from flashdrive_ros.world.simulation import Rollout, expert_controls, simulate, step
 from flashdrive_ros.world.state import DT_S, State, along, initial_state, vehicle_poses, walker_offsets
 from flashdrive_ros.world.tracking import follow_plan
@@ -77,53 +77,113 @@ class ClosedLoopResult:
     """Reason code: how often."""
 
 
+@dataclass(frozen=True)
+class Observation:
+    """What a planner sees of B scenes at one instant t0."""
+
+    step: int
+    """t0 in steps of 0.1 s."""
+    pictures: Tensor
+    """[B, 4, 96, 160, 3] uint8, the rig's cameras in order."""
+    poses: Tensor
+    """[B, 16, 3] x, y, heading in the world from t0 - 1.5 s to t0."""
+    speed: Tensor
+    """[B] m/s"""
+    route_code: Tensor
+    """[B] int64, see captions.route_text."""
+
+
+BatchPlanner = Callable[[Observation], Tensor | None]
+"""Gives x m, y m (world) and speed m/s at t0 + 0.1 s ... [B, n, 3], or None when there is no plan (yet)."""
+
+
 def run_closed_loop(seed: int, planner: Planner, duration_s: float = 20.0, latency_s: float = 0.1) -> ClosedLoopResult:
-    """Run scene `seed`; the planner's stream must have been reset. latency_s is rounded to whole steps of 0.1 s."""
-    scenes = make_scenes([seed])
+    """Run scene `seed`; the planner's stream must have been reset. latency_s is rounded to whole steps of 0.1 s.
+
+    The arrays of one scene are small: with one torch thread (torch.set_num_threads(1)) it runs fastest.
+    """
+    refusals: ReasonCounts = ReasonCounts()
+
+    def plan(observation: Observation) -> Tensor | None:
+        answer = planner(window_of(observation))
+        if isinstance(answer, Refusal):
+            refusals[answer.reason] += 1
+            return None
+        return world_plan(answer)[None]
+
+    result = run_closed_loops(make_scenes([seed]), plan, duration_s, latency_s)[0]
+    return replace(result, refusals={reason.value: count for reason, count in refusals.items()})
+
+
+def run_closed_loops(
+    scenes: Scenes, planner: BatchPlanner, duration_s: float = 20.0, latency_s: float = 0.1
+) -> list[ClosedLoopResult]:
+    """Run all scenes together, on their device, with one planner for all of them; no refusals are counted."""
     painter = make_painter(scenes)
     steps, latency = round(duration_s / DT_S), round(latency_s / DT_S)
     state = initial_state(scenes)
     states: list[State] = []
     plans: list[tuple[int, Tensor]] = []
-    refusals: ReasonCounts = ReasonCounts()
-    first_driven, hit = steps, ""
+    first_driven = steps
+    end = torch.full((len(scenes),), -1, device=state.ego.device)
+    what = torch.zeros_like(end)
     for k in range(steps):
         states.append(state)
-        hit = hit_kind(scenes, state) if k >= first_driven else ""
-        if hit:
-            break
+        if k >= first_driven:
+            hit, kind = hits_now(scenes, state)
+            new = hit & (end < 0)
+            end, what = torch.where(new, k, end), torch.where(new, kind, what)
+            if bool((end >= 0).all()):
+                break
         if k >= HISTORY_STEPS - 1:
-            window = window_now(painter, states)
-            answer = planner(window)
-            if isinstance(answer, Refusal):
-                refusals[answer.reason] += 1
-            else:
-                plans.append((k, world_plan(answer)))
-        due = [(at, plan) for at, plan in plans if at + latency <= k]
+            plan = planner(observe(painter, states))
+            plans += [] if plan is None else [(k, plan.to(state.ego))]
         acceleration, controls, _ = expert_controls(scenes, state)
+        due = [(at, plan) for at, plan in plans if at + latency <= k]
         if due:
             first_driven = min(first_driven, k)
             at, plan = due[-1]
-            controls = follow_plan(state.ego, state.speed[:, layout.EGO], plan[None], k - at)
+            controls = follow_plan(state.ego, state.speed[:, layout.EGO], plan, k - at)
         state = step(scenes, state, acceleration, controls)
-    return _measured(seed, scenes, states, first_driven, hit, plans, refusals)
+    expert = simulate(scenes, len(states))
+    ego = torch.stack([past.ego for past in states])
+    motion = torch.stack([torch.stack([s.station[:, 0], s.speed[:, 0], s.acceleration[:, 0]], -1) for s in states])
+    results = []
+    for row, (stop, kind) in enumerate(zip(end.tolist(), what.tolist(), strict=True)):
+        last = stop if stop >= 0 else len(states) - 1
+        name = HIT_KINDS[kind][0] if stop >= 0 else ""
+        own = [(at, plan[row]) for at, plan in plans if at <= last]
+        span = slice(min(first_driven, last), last + 1)
+        results.append(_measured(expert, row, span, ego[span, row], motion[span, row], name, own))
+    return results
 
 
-def window_now(painter: Painter, states: list[State]) -> PlanningWindow:
-    """The window of the newest state: rendered frames, true poses (float64), route text."""
+def observe(painter: Painter, states: list[State]) -> Observation:
+    """The newest state as a planner sees it: rendered frames, true poses, route."""
     state = states[-1]
-    pictures = render(painter, view_now(painter.scenes, state))[0].numpy()
-    stamp = FIRST_STAMP_NS + state.step * STEP_NS
+    scene = torch.arange(len(painter.scenes), device=state.ego.device)
+    return Observation(
+        state.step,
+        render(painter, view_now(painter.scenes, state)),
+        torch.stack([past.ego[:, :3] for past in states[-HISTORY_STEPS:]], 1),
+        state.speed[:, layout.EGO],
+        route_codes(painter.scenes, state.station[:, layout.EGO], scene),
+    )
+
+
+def window_of(observation: Observation) -> PlanningWindow:
+    """Scene 0 of an observation as the vehicle's intake would give it."""
+    stamp = FIRST_STAMP_NS + observation.step * STEP_NS
+    pictures = observation.pictures[0].cpu().numpy()
     frames = tuple(CameraFrame(camera.index, stamp, pictures[k]) for k, camera in enumerate(RIG))
-    poses = np.array([past.ego[0, :3].tolist() for past in states[-HISTORY_STEPS:]])
+    poses = observation.poses[0].double().cpu().numpy()
     positions = np.concatenate([poses[:, :2], np.zeros((len(poses), 1))], axis=-1)
     quaternions = yaw_quaternion(poses[:, 2])
     matrices = rotation_matrix(quaternions)
     history = EgoHistory((positions - positions[-1]) @ matrices[-1], matrices[-1].T @ matrices)
-    ego = EgoPose(FRAME_ID, positions[-1], quaternions[-1], float(state.speed[0, layout.EGO]))
-    scene = torch.zeros(1, dtype=torch.int64)
-    code = int(route_codes(painter.scenes, state.station[:, layout.EGO], scene)[0])
-    return PlanningWindow(state.step, stamp, frames, ego, history, route_text(code), 0)
+    ego = EgoPose(FRAME_ID, positions[-1], quaternions[-1], float(observation.speed[0]))
+    text = route_text(int(observation.route_code[0]))
+    return PlanningWindow(observation.step, stamp, frames, ego, history, text, 0)
 
 
 def world_plan(plan: Plan) -> Tensor:
@@ -133,15 +193,11 @@ def world_plan(plan: Plan) -> Tensor:
     return torch.from_numpy(values.astype(np.float32))
 
 
-def hit_kind(scenes: Scenes, state: State) -> str:
-    """What the ego of scene 0 overlaps now; empty for nothing."""
-    hits = collisions(scenes, state.ego[:, :3], vehicle_poses(scenes, state), walker_offsets(scenes, state))[0]
-    start = 0
-    for name, count in HIT_KINDS:
-        if bool(hits[start : start + count].any()):
-            return name
-        start += count
-    return ""
+def hits_now(scenes: Scenes, state: State) -> tuple[Tensor, Tensor]:
+    """Whether each ego [B] overlaps anything, and the row of HIT_KINDS [B] that it belongs to."""
+    hits = collisions(scenes, state.ego[:, :3], vehicle_poses(scenes, state), walker_offsets(scenes, state))
+    kinds = torch.stack([part.any(-1) for part in torch.split(hits, [count for _, count in HIT_KINDS], dim=1)], 1)
+    return kinds.any(1), kinds.to(torch.int64).argmax(1)
 
 
 def lane_offset(scenes: Scenes, station: Tensor, ego: Tensor) -> Tensor:
@@ -152,39 +208,33 @@ def lane_offset(scenes: Scenes, station: Tensor, ego: Tensor) -> Tensor:
 
 
 def _measured(
-    seed: int,
-    scenes: Scenes,
-    states: list[State],
-    first: int,
+    expert: Rollout,
+    row: int,
+    span: slice,
+    ego: Tensor,
+    motion: Tensor,
     hit: str,
     plans: list[tuple[int, Tensor]],
-    refusals: ReasonCounts,
 ) -> ClosedLoopResult:
-    first = min(first, len(states) - 1)
-    driven = states[first:]
-    expert = simulate(scenes, len(states))
-    ego = torch.cat([state.ego for state in driven])
-    stations = torch.cat([state.station[:, layout.EGO] for state in driven])
-    apart = torch.linalg.vector_norm(ego[:, :2] - expert.ego[first:, 0, :2], dim=-1)
-    off_road = ~on_road(scenes, wheels(ego[:, :3]).reshape(1, -1, 2))[0].view(-1, 4).all(-1)
-    at_junction = (
-        stations[:, None] - scenes.stop_station[0, layout.ROUTE] - layout.STOP_LINE_M
-    ).abs() < layout.STOP_LINE_M
-    every = replace_batch(scenes, len(driven))
-    aside = lane_offset(every, stations, ego).abs() > layout.LANE_WIDTH_M / 2
-    acceleration = torch.cat([state.acceleration[:, layout.EGO] for state in driven])
-    speed = torch.cat([state.speed[:, layout.EGO] for state in driven])
-    turned = torch.diff(ego[:, 2])
-    lateral = (turned / DT_S * speed[1:]).abs()
+    """Scene `row` over its driven steps: ego [T, 4] as in `State`; motion [T, 3] station, speed, acceleration."""
+    scenes = select(expert.scenes, torch.full((len(ego),), row, device=ego.device))
+    station, speed, acceleration = motion.unbind(-1)
+    apart = torch.linalg.vector_norm(ego[:, :2] - expert.ego[span, row, :2], dim=-1)
+    off_road = ~on_road(scenes, wheels(ego[:, :3])).all(-1)
+    past_line = station[:, None] - scenes.stop_station[:, layout.ROUTE]
+    at_junction = ((past_line > 0) & (past_line < 2 * layout.STOP_LINE_M)).any(-1)
+    aside = lane_offset(scenes, station, ego).abs() > layout.LANE_WIDTH_M / 2
+    lateral = (torch.diff(ego[:, 2]) / DT_S * speed[1:]).abs()
+    expert_station = expert.ego_station[span, row]
     return ClosedLoopResult(
-        seed=seed,
-        driven_s=(len(driven) - 1) * DT_S,
+        seed=int(scenes.seeds[0]),
+        driven_s=(len(ego) - 1) * DT_S,
         collision=hit,
-        collision_s=states[-1].step * DT_S if hit else float("nan"),
+        collision_s=(span.stop - 1) * DT_S if hit else float("nan"),
         off_road_share=float(off_road.float().mean()),
-        wrong_lane_share=float((aside & ~at_junction.any(-1)).float().mean()),
-        progress_m=float(stations[-1] - stations[0]),
-        expert_progress_m=_expert_progress(expert, first),
+        wrong_lane_share=float((aside & ~at_junction).float().mean()),
+        progress_m=float(station[-1] - station[0]),
+        expert_progress_m=float(expert_station[-1] - expert_station[0]),
         expert_distance_mean_m=float(apart.mean()),
         expert_distance_max_m=float(apart.max()),
         plan_deviation_m=plan_deviation(plans),
@@ -193,12 +243,8 @@ def _measured(
         strongest_jerk_mps3=_jerk(acceleration),
         strongest_lateral_mps2=float(lateral.max()) if len(lateral) else 0.0,
         plans=len(plans),
-        refusals={reason.value: count for reason, count in refusals.items()},
+        refusals={},
     )
-
-
-def _expert_progress(expert: Rollout, first: int) -> float:
-    return float(expert.ego_station[-1, 0] - expert.ego_station[first, 0])
 
 
 def _jerk(acceleration: Tensor) -> float:
@@ -219,9 +265,3 @@ def plan_deviation(plans: list[tuple[int, Tensor]]) -> float:
             apart = before[shift:, :2] - after[:common, :2]
             means.append(float(torch.linalg.vector_norm(apart, dim=-1).mean()))
     return float(np.mean(means)) if means else float("nan")
-
-
-def replace_batch(scenes: Scenes, count: int) -> Scenes:
-    """Scene 0 repeated `count` times, with the arrays that `lane_offset` reads."""
-    path = scenes.path[:1].expand(count, -1, -1, -1)
-    return replace(scenes, path=path, nudge=scenes.nudge[:1].expand(count, -1))

@@ -176,6 +176,14 @@ def make_scenes(seeds: Sequence[int] | Tensor, device: str | torch.device = "cpu
     return Scenes(**{name: value if isinstance(value, Roads) else _single(value) for name, value in values.items()})  # type: ignore[arg-type]
 
 
+def select(scenes: Scenes, rows: Tensor) -> Scenes:
+    """The scenes of some rows [n] (int64), repeated ones as often."""
+    values = {field.name: getattr(scenes, field.name) for field in fields(Scenes)}
+    roads = Roads(scenes.roads.origin[rows], scenes.roads.angle[rows], scenes.roads.start, scenes.roads.table[rows])
+    values = {name: roads if name == "roads" else value[rows] for name, value in values.items()}
+    return Scenes(**values)
+
+
 def _single(value: Tensor) -> Tensor:
     return value.to(torch.float32) if value.dtype == torch.float64 else value
 

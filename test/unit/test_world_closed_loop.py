@@ -13,8 +13,13 @@ from flashdrive_ros.plan import Plan, ReasoningText, StageTiming, Waypoints  # n
 from flashdrive_ros.reasons import Reason, Refusal  # noqa: E402
 from flashdrive_ros.rotations import rotation_matrix, yaw_of, yaw_quaternion  # noqa: E402
 from flashdrive_ros.window import PlanningWindow  # noqa: E402
-from flashdrive_ros.world.closed_loop import plan_deviation, run_closed_loop  # noqa: E402
-from flashdrive_ros.world.scene import make_scenes  # noqa: E402
+from flashdrive_ros.world.closed_loop import (  # noqa: E402
+    Observation,
+    plan_deviation,
+    run_closed_loop,
+    run_closed_loops,
+)
+from flashdrive_ros.world.scene import make_scenes, select  # noqa: E402
 from flashdrive_ros.world.simulation import simulate  # noqa: E402
 from flashdrive_ros.world.tracking import follow_plan  # noqa: E402
 
@@ -61,6 +66,23 @@ def test_following_the_experts_future_ends_where_the_expert_does() -> None:
     assert result.expert_distance_max_m < 0.6
     assert result.progress_m == pytest.approx(result.expert_progress_m, abs=0.6)
     assert result.plan_deviation_m == pytest.approx(0, abs=1e-4)
+
+
+def test_scenes_run_together_as_they_run_alone() -> None:
+    scenes = make_scenes([3, 8])
+    expert = simulate(scenes, 120)
+
+    def planner(observation: Observation) -> torch.Tensor:
+        k = observation.step
+        return expert.ego[k + 1 : k + 65, :, [0, 1, 3]].transpose(0, 1)
+
+    together = run_closed_loops(scenes, planner, duration_s=3.0)
+    alone = run_closed_loops(
+        select(scenes, torch.tensor([1])), lambda seen: planner(seen)[1:], duration_s=3.0, latency_s=0.1
+    )
+    assert [result.seed for result in together] == [3, 8]
+    assert together[1].progress_m == pytest.approx(alone[0].progress_m, abs=1e-3)
+    assert together[1].expert_distance_max_m < 0.6
 
 
 def test_windows_carry_four_pictures_and_exact_history() -> None:
