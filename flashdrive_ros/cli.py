@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Command] = {
     "make-checkpoint": Command(
         "flashdrive_ros.training.make_checkpoint", "write a checkpoint folder of true names and random weights"
     ),
+    "train": Command("flashdrive_ros.training.command", "train nano on the driving world (needs a GPU)"),
     "export": Command("flashdrive_ros.engines.export_command", "write a model's five stages as ONNX files"),
 }
 

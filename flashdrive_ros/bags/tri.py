@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ LOOKS_ALONG = {"cross_left": (0.6, 0.8), "front_wide": (1.0, 0.0), "cross_right"
 """Roughly where each optical axis points in base_link (x forward, y left)."""
 NS_PER_NAME_UNIT = 100
 END_OF_JPEG = b"\xff\xd9"
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AGREEMENT_M = 0.1
 """The cameras' poses, each taken back to base_link, must agree to this."""
 

@@ -64,8 +64,13 @@ def mrope_rotation(position: Tensor, section: tuple[int, int, int], theta: float
 
 
 def rotate(rows: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate `rows` [1, heads, n, head_dim], rotate-half convention (first half with second half)."""
-    return torch.onnx.ops.rotary_embedding(rows, rotation.cos, rotation.sin)
+    """Rotate `rows` [b, heads, n, head_dim], rotate-half convention (first half with second half)."""
+    if torch.onnx.is_in_onnx_export():
+        # one native operator in the graph; it has no gradient, so that training takes the plain form
+        return torch.onnx.ops.rotary_embedding(rows, rotation.cos, rotation.sin)
+    first, second = rows.chunk(2, dim=-1)
+    cos, sin = rotation.cos[:, None], rotation.sin[:, None]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None) -> Tensor:

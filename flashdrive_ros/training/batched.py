@@ -16,7 +16,7 @@ from flashdrive_ros.model.config import ModelConfig, VisionConfig
 from flashdrive_ros.model.expert import sample_visibility
 from flashdrive_ros.model.language import LanguageModel
 from flashdrive_ros.model.network import Network
-from flashdrive_ros.model.operators import mrope_rotation
+from flashdrive_ros.model.operators import Rotation, mrope_rotation, rotate
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys before RoPE and values of one layer, each [B, kv_heads, n, head_dim]."""
@@ -45,20 +45,13 @@ def patchify(images: Tensor, config: VisionConfig) -> Tensor:
     return stills.expand(-1, -1, config.temporal_patch, -1).reshape(-1, config.patch_values)
 
 
-def _rotated(values: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate [B, heads, n, d] by [B, n, d / 2]."""
-    first, second = values.chunk(2, dim=-1)
-    cos, sin = cos[:, None], sin[:, None]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-def _rotation(language: LanguageModel, position: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin [B, n, d / 2] of `position` [B, 3, n]."""
+def _rotation(language: LanguageModel, position: Tensor, dtype: torch.dtype) -> Rotation:
+    """Rotation of rows at `position` [B, 3, n]."""
     batch, _, count = position.shape
     flat = mrope_rotation(
         position.transpose(0, 1).reshape(3, -1), language.config.mrope_section, language.config.rope_theta, dtype
     )
-    return flat.cos.view(batch, count, -1), flat.sin.view(batch, count, -1)
+    return Rotation(flat.cos.view(batch, count, -1), flat.sin.view(batch, count, -1))
 
 
 def _heads(values: Tensor, head_dim: int) -> Tensor:
@@ -91,8 +84,8 @@ def text_pass(
     """Final hidden states of `rows` [B, R, hidden] and the keys and values of past and rows, layer by layer."""
     keys_at = places if past_places is None else past_places.then(places)
     visible = (keys_at.order[:, None, :] <= places.order[:, :, None])[:, None]
-    row_cos, row_sin = _rotation(language, places.position, rows.dtype)
-    key_cos, key_sin = _rotation(language, keys_at.position, rows.dtype)
+    row_rotation = _rotation(language, places.position, rows.dtype)
+    key_rotation = _rotation(language, keys_at.position, rows.dtype)
     kept: list[KeyValue] = []
     head_dim = language.config.head_dim
     for index, layer in enumerate(language.layers):
@@ -101,7 +94,7 @@ def text_pass(
             key = torch.cat([past[index][0].to(key.dtype), key], dim=2)
             value = torch.cat([past[index][1].to(value.dtype), value], dim=2)
         kept.append((key, value))
-        query, key = _rotated(query, row_cos, row_sin), _rotated(key, key_cos, key_sin)
+        query, key = rotate(query, row_rotation), rotate(key, key_rotation)
         rows = _finish(layer, rows, query, key, value, visible)
         if index < len(deepstack):
             rows = rows + deepstack[index]
@@ -129,8 +122,8 @@ def velocity(
     position = (first_position[:, None] + steps)[:, None].expand(-1, 3, -1)
     times = time[:, :, None].expand(-1, -1, waypoints)
     rows = network.action_in_proj(actions.reshape(-1, 2), times.reshape(-1)).view(batch, count, -1)
-    cos, sin = _rotation(language, position, rows.dtype)
-    context_cos, context_sin = _rotation(language, context_places.position, rows.dtype)
+    rotation = _rotation(language, position, rows.dtype)
+    context_rotation = _rotation(language, context_places.position, rows.dtype)
     seen = (context_places.order <= expert_order[:, None])[:, None, :].expand(-1, count, -1)
     own = sample_visibility(samples, waypoints, actions.device).expand(batch, -1, -1)
     visible = torch.cat([seen, own], dim=2)[:, None]
@@ -138,9 +131,9 @@ def velocity(
     for layer, source in zip(network.expert.layers, config.expert.text_layer, strict=True):
         context_key, context_value = context[source]
         query, key, value = _query_key_value(layer, layer.input_layernorm(rows), head_dim)
-        key = torch.cat([_rotated(context_key.to(key.dtype), context_cos, context_sin), _rotated(key, cos, sin)], dim=2)
+        key = torch.cat([rotate(context_key.to(key.dtype), context_rotation), rotate(key, rotation)], dim=2)
         value = torch.cat([context_value.to(value.dtype), value], dim=2)
-        rows = _finish(layer, rows, _rotated(query, cos, sin), key, value, visible)
+        rows = _finish(layer, rows, rotate(query, rotation), key, value, visible)
     return network.action_out_proj(network.expert.norm(rows)).view(actions.shape)
 
 

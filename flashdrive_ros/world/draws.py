@@ -12,6 +12,7 @@ _SECOND = -0x6B2FB644ECCEEE15
 _STEP = -0x61C8864680B583EB
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # its 64-bit constants do not survive compilation
 def uniform(seeds: Tensor, name: str, count: int) -> Tensor:
     """[B, count] float64 in [0, 1) for int64 seeds [B]; the same numbers on every device."""
     salted = _mix(seeds * _STEP + zlib.crc32(name.encode()))

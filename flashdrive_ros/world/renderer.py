@@ -9,6 +9,7 @@ footprint that it fills. CPU and GPU pictures agree within 2 of 255 levels for a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +47,9 @@ class Painter:
     """[65536] in [-1, 1], the same on every device."""
 
 
+Paint = Callable[[Painter, Views, Tensor, RigCamera], Tensor]
+
+
 def make_painter(scenes: Scenes) -> Painter:
     """Prepare pictures of scenes, on the scenes' device."""
     seed = torch.zeros(1, dtype=torch.int64, device=scenes.seeds.device)
@@ -53,8 +57,12 @@ def make_painter(scenes: Scenes) -> Painter:
     return Painter(scenes, views.static_boxes(scenes), noise.to(torch.float32))
 
 
-def render(painter: Painter, shown: Views, chunk: int = 512) -> Tensor:
-    """[N, 4, 96, 160, 3] uint8 RGB pictures of the rig's cameras in order, `chunk` views at a time (on a CPU 4)."""
+def render(painter: Painter, shown: Views, chunk: int = 512, paint: Paint | None = None) -> Tensor:
+    """[N, 4, 96, 160, 3] uint8 RGB pictures of the rig's cameras in order, `chunk` views at a time (on a CPU 4).
+
+    `paint` is `picture` unless it is given in another form, compiled for example.
+    """
+    paint = picture if paint is None else paint
     count = len(shown.scene)
     pictures = torch.empty(count, len(RIG), HEIGHT, WIDTH, 3, dtype=torch.uint8, device=shown.ego.device)
     for start in range(0, count, chunk):
@@ -62,7 +70,7 @@ def render(painter: Painter, shown: Views, chunk: int = 512) -> Tensor:
         some = Views(*(getattr(shown, name)[part] for name in Views.__dataclass_fields__))
         boxes = torch.cat([views.moving_boxes(painter.scenes, some), painter.static[some.scene]], 1)
         for k, camera in enumerate(RIG):
-            pictures[part, k] = _picture(painter, some, boxes, camera)
+            pictures[part, k] = paint(painter, some, boxes, camera)
     return pictures
 
 
@@ -83,7 +91,7 @@ class _Eye:
     """[N, 1, 1] row."""
 
 
-def _picture(painter: Painter, shown: Views, boxes: Tensor, camera: RigCamera) -> Tensor:
+def picture(painter: Painter, shown: Views, boxes: Tensor, camera: RigCamera) -> Tensor:
     scenes = painter.scenes
     eye = _eye(scenes, shown, camera)
     hits = _columns(eye, _visible(eye, boxes, camera))
